@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the packages tandem_VERSION_ARCH.deb and tandem-VERSION.ARCH.rpm in a folder, by nfpm, which needs Go.
+# Makes the packages tandem_VERSION-1_ARCH.deb and tandem-VERSION-1.ARCH.rpm in a folder, by nfpm, which needs Go.
 #   deploy/package.sh FOLDER               builds the program: static, and as fast as the profile dist makes it
 #   TANDEM=FILE deploy/package.sh FOLDER   takes this program
 #   VERSION=1.2.3 deploy/package.sh FOLDER calls the packages so

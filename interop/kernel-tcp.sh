@@ -3,7 +3,7 @@
 # /dev/net/tun and Linux 6.10 or newer, and fails where they are missing.
 #   interop/kernel-tcp.sh            uses a new build
 #   TANDEM=FILE interop/kernel-tcp.sh  takes the links from this program
-#   interop/kernel-tcp.sh measure    prints the tables of docs/kernel-tcp.md instead, which takes minutes
+#   interop/kernel-tcp.sh measure    prints the tables of docs/design/kernel-tcp.md instead, which takes minutes
 # The last line of the checks is "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")"

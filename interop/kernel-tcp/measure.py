@@ -1,4 +1,4 @@
-"""Prints the tables of docs/kernel-tcp.md. Each round runs all cases, so that other work on the machine meets all."""
+"""Prints the tables of docs/design/kernel-tcp.md. Each round runs all cases, so that other work on the machine meets all."""
 
 import json
 from pathlib import Path

@@ -154,7 +154,7 @@ def the_service_runs_with_the_privileges_of_its_unit() -> None:
 
 def the_commands_of_the_operating_page_work() -> None:
     """Those that neither build the program nor need another machine."""
-    page = (PROJECT / "docs/operating.md").read_text()
+    page = (PROJECT / "docs/guide/operating.md").read_text()
     commands = [line[2:].split("  #")[0] for line in page.splitlines() if line.startswith("$ ")]
     expect(len(commands) == 10, f"{len(commands)} commands")
     as_tandem = "setpriv --reuid tandem --regid tandem --clear-groups --no-new-privs "

@@ -1,4 +1,4 @@
-// Finds PEP-ACKs among the packets that arrive (docs/wire.md, "For TCP"), and notes what they tell.
+// Finds PEP-ACKs among the packets that arrive (docs/design/wire.md, "For TCP"), and notes what they tell.
 #pragma once
 
 #define OPTION_KIND 253

@@ -1,4 +1,4 @@
-// Multi-domain congestion control for the kernel's TCP. See docs/kernel-tcp.md.
+// Multi-domain congestion control for the kernel's TCP. See docs/design/kernel-tcp.md.
 //
 // Three kinds of programs share what is known of a connection: one on the device finds PEP-ACKs, one sees
 // which segments are sent again, and the congestion control itself runs at each acknowledgement.

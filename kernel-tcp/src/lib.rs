@@ -1,4 +1,4 @@
-//! Two-domain congestion control for the kernel's TCP: what loads its BPF programs (`docs/kernel-tcp.md`).
+//! Two-domain congestion control for the kernel's TCP: what loads its BPF programs (`docs/design/kernel-tcp.md`).
 
 pub mod counters;
 pub mod key;

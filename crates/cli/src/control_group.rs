@@ -15,7 +15,7 @@ use procfs_core::{
 };
 
 /// The files with limits of a group of version 2, in bytes or `max`. A process that exceeds `memory.high`
-/// is not ended, but becomes so slow that it serves nobody.
+/// is not ended, but becomes too slow to be of use.
 const LIMITS: [&str; 2] = ["memory.max", "memory.high"];
 
 /// The file with the limit of a group of version 1, in bytes.

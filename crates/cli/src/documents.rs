@@ -15,7 +15,7 @@ use crate::{Cli, help};
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut documents = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
-    for folder in ["docs", "docs/pictures"] {
+    for folder in ["docs", "docs/guide", "docs/design", "docs/pictures"] {
         let entries = fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
         documents.extend(entries.filter(|path| path.extension().is_some_and(|it| it == "md")));
     }

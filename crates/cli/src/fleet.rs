@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct FleetSettings {
     /// File that all machines of a fleet behind a load balancer have (tandem generate fleet); the load balancer
-    /// routes packets by connection IDs, which name the machine (docs/fleet.md)
+    /// routes packets by connection IDs, which name the machine (docs/guide/fleet.md)
     #[arg(long, value_name = "FILE", env = "TANDEM_FLEET_FILE", help_heading = "Fleet")]
     fleet_file: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! Arranges the help of every subcommand: the flags of every day first and alone in `-h`, the others in
+//! Arranges the help of every subcommand: the everyday flags first and alone in `-h`, the others in
 //! groups in `--help`, then examples, environment variables and exit codes.
 
 use std::any::TypeId;
@@ -15,7 +15,7 @@ Exit codes:
   130  Ctrl-C or SIGTERM has ended the program before its work was done.";
 
 /// Hides the flags with a heading from `-h`, and says there where they are. Flags without a heading are
-/// those of every day.
+/// the everyday ones.
 pub(crate) fn arrange(command: Command) -> Command {
     let command = command.mut_subcommands(arrange).mut_args(|flag| {
         let is_special = flag.get_help_heading().is_some();

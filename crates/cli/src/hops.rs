@@ -54,7 +54,7 @@ pub(crate) fn timeout_help() -> String {
 /// The help of `--retry`. `otherwise` says what happens without it.
 pub(crate) fn retry_help(otherwise: &str) -> String {
     format!(
-        "Time for which failures that may pass are tried again: a server that refuses or does not \
+        "How long to retry after temporary failures: a server that refuses or does not \
          answer, a proxy that answers 429, 500, 503 or 504, and files with certificates and tokens that \
          do not exist yet; 0 gives up at once [default: {otherwise}]"
     )

@@ -36,8 +36,8 @@ const fn meaning(mode: Mode) -> &'static str {
              handshake is over (draft-ietf-masque-quic-proxy). With other proxies as mdt"
         }
         Mode::Uack => {
-            "As mdt, and payloads travel in sealed packets that nobody acknowledges: only for what controls \
-             congestion itself. With other proxies as mdt"
+            "As mdt, and payloads travel in encrypted, unacknowledged packets; only for traffic with its own \
+             congestion control. With other proxies as mdt"
         }
         Mode::UackUp => "As uack towards the proxy, and as mdt from it",
         Mode::Mst => {

@@ -143,7 +143,7 @@ pub(crate) struct OriginSettings {
     tecc: Option<String>,
 
     /// File with the PEPs on paths to clients that the origin listens to: ID KEY on each line, or only
-    /// ID for a PEP without a key, which is heard but not followed (docs/pep.md)
+    /// ID for a PEP without a key, which is heard but not followed (docs/guide/pep.md)
     #[arg(long, value_name = "FILE", env = "TANDEM_PEPS", help_heading = "Congestion control")]
     peps: Option<PathBuf>,
 

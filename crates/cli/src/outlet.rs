@@ -3,7 +3,7 @@
 //! A disk may be full, a reader may have ended, or may not read, so that a write does not return. No thread that
 //! carries packets writes there. It puts its lines into a queue, and a thread of the outlet writes them. Lines for
 //! which the queue has no room are lost, like those that cannot be written, and are counted ([ADR
-//! 57](../../../../docs/adr/0057-nobody-waits-for-a-reader.md)).
+//! 57](../../../../docs/design/adr/0057-nobody-waits-for-a-reader.md)).
 
 use std::{
     io, mem,
@@ -239,7 +239,7 @@ impl<T: Target> Writer<T> {
 }
 
 /// Writes to a descriptor without the locks of the standard library, so that a write that waits for a reader holds up
-/// nobody else. A descriptor that does not wait by itself is waited for here.
+/// no other thread. A descriptor that does not wait by itself is waited for here.
 pub(crate) fn write(descriptor: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     loop {
         match rustix::io::write(&descriptor, bytes) {

@@ -116,7 +116,7 @@ const fn name(place: Place) -> &'static str {
     }
 }
 
-/// What was last told of a connection.
+/// The last report on a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     place: Option<Place>,

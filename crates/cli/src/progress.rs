@@ -86,7 +86,7 @@ impl Progress for Bar {
     }
 
     fn start(&self, len: Option<u64>) {
-        // A bar that nobody sees needs neither a style nor a thread that draws it.
+        // A hidden bar needs neither a style nor a thread that draws it.
         if self.0.is_hidden() {
             return;
         }

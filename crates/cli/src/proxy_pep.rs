@@ -15,7 +15,7 @@ const FLOWS_MAX: usize = 10_000;
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct ProxyPepSettings {
     /// File with the PEP that the proxy is: ID KEY; it then tells the servers of --pep-server which of
-    /// their QUIC packets it has received (docs/pep.md)
+    /// their QUIC packets it has received (docs/guide/pep.md)
     #[arg(long, value_name = "FILE", env = "TANDEM_PEP_FILE", help_heading = "Feedback")]
     pep_file: Option<PathBuf>,
 

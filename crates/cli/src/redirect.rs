@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_document_on_threats_states_the_bounds() {
-        let threats = include_str!("../../../docs/threats.md");
+        let threats = include_str!("../../../docs/design/threats.md");
         let max = MaxRedirs::ALLOWED.end();
         let bounds = format!(
             "At most {} redirects, or as many as `--max-redirs` says ({max} at most)",

@@ -37,7 +37,7 @@ fn scrape(admin: SocketAddr) -> BTreeMap<String, f64> {
 
 /// Checks that the documentation names each key.
 fn assert_is_documented(now: &Value) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/commands.md");
     let document = fs::read_to_string(path).unwrap();
     let (_, section) = document.split_once("### `tandem top --json`").unwrap();
     let section = section.split("\n#").next().unwrap();

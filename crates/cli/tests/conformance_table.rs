@@ -1,4 +1,4 @@
-//! Tests that the functions and tests that `docs/conformance.md` names exist, so that the table
+//! Tests that the functions and tests that `docs/design/conformance.md` names exist, so that the table
 //! stays correct.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -16,7 +16,7 @@ struct Row {
 
 /// All rows of all tables, without their headers.
 fn rows() -> Vec<Row> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/conformance.md");
     let document = fs::read_to_string(file).unwrap();
     let mut rows = Vec::new();
     for (line, number) in document.lines().zip(1..) {

@@ -1,4 +1,4 @@
-//! `docs/commands.md` states the exit codes and the keys of every JSON output. These tests compare it
+//! `docs/guide/commands.md` states the exit codes and the keys of every JSON output. These tests compare it
 //! with what the program prints.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::Scene;
 
 fn document() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/commands.md");
     fs::read_to_string(path).unwrap()
 }
 

@@ -24,27 +24,36 @@ fn the_documents_state_the_numbers_of_the_code() {
     let bounds = Bounds::default();
     let claims = [
         (
-            "docs/architecture.md",
+            "docs/design/architecture.md",
             format!("A tunnel's packets start with {tunnel} bytes of UDP payload."),
         ),
-        ("README.md", format!("use {tunnel}-byte packets")),
-        ("docs/adr/0026-sizes-of-packets.md", format!("starts with {tunnel} bytes")),
-        ("docs/adr/0026-sizes-of-packets.md", format!("probes for {}", Mtu::TUNNEL.probe_up_to)),
-        ("docs/threats.md", format!("{tunnel}-byte packets")),
-        ("docs/threats.md", format!("and {} in all", limits.queries)),
+        ("docs/guide/tasks.md", format!("use {tunnel}-byte packets")),
+        ("docs/design/adr/0026-sizes-of-packets.md", format!("starts with {tunnel} bytes")),
         (
-            "docs/threats.md",
+            "docs/design/adr/0026-sizes-of-packets.md",
+            format!("probes for {}", Mtu::TUNNEL.probe_up_to),
+        ),
+        ("docs/design/threats.md", format!("{tunnel}-byte packets")),
+        ("docs/design/threats.md", format!("and {} in all", limits.queries)),
+        (
+            "docs/design/threats.md",
             format!("| sockets towards targets | {} of a process", grouped(limits.sockets as u64)),
         ),
-        ("docs/deploy.md", format!("at most {}. If that is few", grouped(limits.sockets as u64))),
         (
-            "docs/threats.md",
+            "docs/guide/deploy.md",
+            format!("at most {}. If that is few", grouped(limits.sockets as u64)),
+        ),
+        (
+            "docs/design/threats.md",
             format!("Of one flow {0} payloads wait in the client and {0} in", limits.flow_queue),
         ),
-        ("docs/threats.md", format!("| {} of a driver; 10 s", tandem_net::TCP_CLOSING_MAX)),
-        ("docs/threats.md", format!("| header section | {} KiB |", limits.field_section / 1024)),
+        ("docs/design/threats.md", format!("| {} of a driver; 10 s", tandem_net::TCP_CLOSING_MAX)),
         (
-            "docs/threats.md",
+            "docs/design/threats.md",
+            format!("| header section | {} KiB |", limits.field_section / 1024),
+        ),
+        (
+            "docs/design/threats.md",
             format!(
                 "| tunnel's queue | {}; {} for flows",
                 megabytes(limits.tunnel_queue),
@@ -52,7 +61,7 @@ fn the_documents_state_the_numbers_of_the_code() {
             ),
         ),
         (
-            "docs/threats.md",
+            "docs/design/threats.md",
             format!(
                 "| datagrams kept for retransmission | {} per tunnel, {} numbers per flow |",
                 megabytes(limits.repair_bytes),
@@ -60,7 +69,7 @@ fn the_documents_state_the_numbers_of_the_code() {
             ),
         ),
         (
-            "docs/threats.md",
+            "docs/design/threats.md",
             format!(
                 "{} and {} numbers per flow, {} for all flows of a node, {} |",
                 megabytes(bounds.bytes),
@@ -70,12 +79,15 @@ fn the_documents_state_the_numbers_of_the_code() {
             ),
         ),
         (
-            "docs/threats.md",
+            "docs/design/threats.md",
             format!("| concurrent name lookups | {} in all |", grouped(limits.queries as u64)),
         ),
-        ("docs/threats.md", format!("| name resolution | {} |", seconds(limits.dns_timeout))),
         (
-            "docs/threats.md",
+            "docs/design/threats.md",
+            format!("| name resolution | {} |", seconds(limits.dns_timeout)),
+        ),
+        (
+            "docs/design/threats.md",
             format!(
                 "| silence | {} for a flow, {} for a connection, {} for a client's tunnel |",
                 seconds(limits.flow_idle),
@@ -93,9 +105,12 @@ fn the_documents_state_the_numbers_of_the_code() {
 fn the_documents_state_the_size_with_which_chains_start() {
     let start = Mtu::CHAIN_START;
     for (file, claim) in [
-        ("docs/threats.md", format!("{start}-byte packets")),
-        ("docs/architecture.md", format!("of a chain of three or four starts with {start} bytes")),
-        ("docs/adr/0027-sizes-in-chains.md", format!("it starts with {start} bytes")),
+        ("docs/design/threats.md", format!("{start}-byte packets")),
+        (
+            "docs/design/architecture.md",
+            format!("of a chain of three or four starts with {start} bytes"),
+        ),
+        ("docs/design/adr/0027-sizes-in-chains.md", format!("it starts with {start} bytes")),
     ] {
         assert_says(file, &claim);
     }
@@ -119,7 +134,7 @@ fn the_threats_state_the_limits_of_strangers() {
             limits.handshake_timeout.as_secs()
         ),
     ] {
-        assert_says("docs/threats.md", &claim);
+        assert_says("docs/design/threats.md", &claim);
     }
 }
 
@@ -136,7 +151,7 @@ fn the_threats_state_the_limits_of_guesses() {
         format!("that a proxy remembers | {} |", grouped(limits.guess_sources as u64)),
         format!("A token's name has at most {} characters", NamedToken::NAME_MAX),
     ] {
-        assert_says("docs/threats.md", &claim);
+        assert_says("docs/design/threats.md", &claim);
     }
 }
 
@@ -155,7 +170,7 @@ fn the_threats_state_the_limits_of_the_local_proxy_port() {
         ),
         format!("the end of an exchange | {} KiB, and one read |", limits.held / 1024),
     ] {
-        assert_says("docs/threats.md", &claim);
+        assert_says("docs/design/threats.md", &claim);
     }
 }
 

@@ -41,8 +41,8 @@ fn with_free_port(lines: &str, port: &str) -> String {
 }
 
 #[test]
-fn the_readmes_tunnel_at_home_works_when_it_is_pasted() {
-    let lines = block("README.md", "tandem generate certificate dev");
+fn the_tunnel_at_home_works_when_it_is_pasted() {
+    let lines = block("docs/guide/tasks.md", "tandem generate certificate dev");
     let lines: Vec<_> = lines.lines().map(|line| line.strip_prefix("$ ").unwrap()).collect();
     let lines = with_free_port(&with_free_port(&lines.join("\n"), ":4433"), ":8443");
     let scene = Scene::new();
@@ -107,7 +107,7 @@ fn the_errors_that_are_explained_are_those_of_the_program() {
     for piece in sources.split("\\\n") {
         joined.push_str(piece.trim_start_matches(' '));
     }
-    let document = read("docs/troubleshooting.md");
+    let document = read("docs/guide/troubleshooting.md");
     let tables = document.split("| it prints |").skip(1);
     let rows = tables.flat_map(|table| table.lines().skip(2).take_while(|it| it.starts_with('|')));
     let mut quotations = 0;
@@ -137,8 +137,9 @@ fn add_sources(folder: &Path, sources: &mut String) {
 
 #[test]
 fn the_links_of_the_documents_lead_somewhere() {
-    let mut documents = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
-    for folder in ["docs", "docs/adr", "docs/pictures"] {
+    let mut documents: Vec<_> =
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
+    for folder in ["docs", "docs/guide", "docs/design", "docs/design/adr", "docs/pictures"] {
         let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
         documents.extend(entries.filter(|path| path.extension().is_some_and(|it| it == "md")));
     }
@@ -150,5 +151,35 @@ fn the_links_of_the_documents_lead_somewhere() {
             let target = document.parent().unwrap().join(file);
             assert!(target.exists(), "{}: {link}", document.display());
         }
+    }
+}
+
+#[test]
+fn the_overview_lists_every_document_and_the_index_every_decision() {
+    for (overview, folders) in [
+        ("docs/README.md", &["docs/guide", "docs/design"][..]),
+        ("docs/design/adr/README.md", &["docs/design/adr"][..]),
+    ] {
+        let text = read(overview);
+        for folder in folders {
+            for entry in fs::read_dir(root().join(folder)).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                let is_listed = [format!("/{name})"), format!("({name})")];
+                let stem = name.strip_suffix(".md");
+                let is_document = stem.is_some_and(|stem| stem != "README");
+                let is_found = is_listed.iter().any(|link| text.contains(link));
+                assert!(!is_document || is_found, "{overview} does not list {folder}/{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_decision_has_a_status() {
+    for entry in fs::read_dir(root().join("docs/design/adr")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let has_status = text.lines().nth(2).is_some_and(|line| line.starts_with("Status: "));
+        assert!(has_status || path.ends_with("README.md"), "{} has no status", path.display());
     }
 }

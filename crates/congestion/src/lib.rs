@@ -10,7 +10,7 @@
 //! | `factor` | [`Factor`], a factor in thousandths for rates and byte counts |
 //! | `segments` | [`Feedback`]: what segments of the path, tunnels and PEPs, say to a controller |
 //! | `tecc` | [`Tecc`], which follows the reports of a tunnel |
-//! | `mdcc` | [`Mdcc`], which PEPs tell of packets that have passed them |
+//! | `mdcc` | [`Mdcc`], which hears from PEPs which packets have passed them |
 //! | `cubic` | the window of CUBIC, RFC 9438, as a part of controllers |
 //! | `name` | [`ControllerName`], [`ControllerConfig`]: which controller a connection gets |
 //! | `noq` | [`factory`], [`Adapter`]: the way into noq |

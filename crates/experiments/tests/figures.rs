@@ -141,8 +141,8 @@ fn all_documents_with_published_numbers_say_of_which_program_they_are() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("figures");
     let papers: BTreeSet<_> = FIGURES.iter().map(|it| it.id.split('/').next().unwrap()).collect();
     let readmes = papers.iter().map(|paper| folder.join(paper).join("README.md"));
-    let docs =
-        ["figures.md", "tecc.md", "chains.md"].map(|it| folder.join("../../../docs").join(it));
+    let docs = ["figures.md", "tecc.md", "chains.md"]
+        .map(|it| folder.join("../../../docs/guide").join(it));
     for file in readmes.chain(docs) {
         let text = fs::read_to_string(&file).unwrap();
         let line = text.lines().find(|line| line.starts_with("**Program of the numbers.**"));

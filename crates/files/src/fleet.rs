@@ -145,7 +145,7 @@ impl FleetFile {
 impl fmt::Display for FleetFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "# The same on all machines of the fleet. The first generation is in use, the others are known (docs/fleet.md).\n",
+            "# The same on all machines of the fleet. The first generation is in use, the others are known (docs/guide/fleet.md).\n",
         )?;
         let text = toml::to_string(self);
         f.write_str(&text.expect("the file has numbers, digits and addresses only"))

@@ -1,5 +1,5 @@
 //! Prints the shares of flows of an access link by their controllers: the tables of
-//! `docs/adr/0018`.
+//! `benchmarks/notes/tunnels-controller.md`.
 
 #![expect(clippy::print_stdout, reason = "that is what it is for")]
 

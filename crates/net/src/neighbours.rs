@@ -164,7 +164,7 @@ async fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::bind(any).await
 }
 
-/// A probe whose IDs nobody can guess.
+/// A probe with unpredictable IDs.
 fn new_probe() -> VersionProbe {
     let keys = RandomState::new();
     VersionProbe::new(keys.hash_one(1).to_be_bytes(), keys.hash_one(2).to_be_bytes())

@@ -1,7 +1,7 @@
 //! Memory for UDP payloads that is used again and again.
 //!
 //! A payload lives for a moment: from a socket into the engine, or from a tunnel's queue into a packet. Its
-//! bytes are in a buffer of which this module keeps a handle. Once nobody else holds a part of the buffer, the
+//! bytes are in a buffer of which this module keeps a handle. Once no other handle of the buffer is left, the
 //! next payload of its size gets it, so that a node in steady state asks the allocator for nothing.
 //!
 //! A buffer holds one payload, and is less than 64 bytes larger. So a part of a payload that is kept for long,
@@ -41,7 +41,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Takes a buffer of this size that nobody uses. That of the last payload is tried first,
+    /// Takes an unused buffer of this size. That of the last payload is tried first,
     /// because it is in the processor's cache, and then the oldest.
     fn take(&mut self, size: usize) -> Option<BytesMut> {
         if self.handles.back_mut()?.try_reclaim(size) {
@@ -93,7 +93,7 @@ pub fn copied() -> u64 {
     COPIED.get()
 }
 
-/// Gives all buffers back that nobody uses, for tests that measure what others keep.
+/// Frees all unused buffers, for tests that measure what others keep.
 #[cfg(test)]
 pub(crate) fn give_back() {
     KEPT.with_borrow_mut(|kept| kept.iter_mut().for_each(|kept| kept.handles = VecDeque::new()));

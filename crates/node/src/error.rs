@@ -404,7 +404,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns whether the same attempt may succeed later, although nobody changes a setting.
+    /// Returns whether the same attempt may succeed later without a change of settings.
     /// `has_worked` says whether it succeeded before.
     pub fn may_pass(&self, has_worked: bool) -> bool {
         match self {

@@ -1,6 +1,6 @@
 //! Proxy, client and origin as sans-IO state machines.
 //!
-//! See [`node`] for the edge; `docs/architecture.md` for the modules and the path of a packet.
+//! See [`node`] for the edge; `docs/design/architecture.md` for the modules and the path of a packet.
 
 mod arrived;
 mod beside;

@@ -62,7 +62,7 @@ pub struct Limits {
     /// their tokens at the same time.
     pub guesses: u32,
     /// The interval of further wrong tokens that a proxy looks at from that source. At one a second,
-    /// nobody finds a token of 16 random characters.
+    /// a token of 16 random characters cannot be found.
     pub guess_interval: Duration,
     /// The number of sources whose wrong tokens a proxy remembers. Each costs about 100 bytes.
     /// Above it, the proxy forgets the source that would be forgiven next.
@@ -201,7 +201,7 @@ pub struct LocalProxyLimits {
     /// The number of fields in the head of an HTTP/1.1 message. Common servers accept 100.
     pub fields: usize,
     /// The length of the line before a chunk of a body in bytes. It has 18 bytes without extensions,
-    /// which nearly nobody uses.
+    /// which are hardly ever used.
     pub chunk_line: usize,
     /// The number of bytes in each direction that are held until they can be interpreted: one head
     /// or one pipelined request, and what was read together with it. The client reads nothing more

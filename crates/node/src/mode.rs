@@ -39,7 +39,7 @@ pub enum Mode {
     /// connection IDs instead of wrapped, once their handshake is over (draft-ietf-masque-quic-proxy).
     Forward,
     /// Unacknowledged: as [`Self::Mdt`], and payloads travel in sealed packets beside the tunnel's connection,
-    /// which nobody acknowledges (`docs/wire.md`). It is only for flows that control congestion themselves.
+    /// which are not acknowledged (`docs/design/wire.md`). It is only for flows that control congestion themselves.
     Uack,
     /// As [`Self::Uack`] towards the proxy, and as [`Self::Mdt`] from it.
     UackUp,
@@ -194,7 +194,7 @@ impl TunnelMode {
     /// holds no more than the upper limit.
     pub const GROUP_STREAMS: RangeInclusive<u8> = 2..=GroupField::STREAMS_MAX;
 
-    /// Request streams if nobody chose a number. With eight, a lost packet holds up one in eight of the
+    /// The default number of request streams. With eight, a lost packet holds up one in eight of the
     /// payloads behind it.
     pub const GROUP_STREAMS_DEFAULT: u8 = 8;
 
@@ -340,7 +340,7 @@ impl Mode {
         }
     }
 
-    /// The order in which repaired payloads leave the tunnel if nobody chose one. An origin that does
+    /// The default order in which repaired payloads leave the tunnel. An origin that does
     /// not know of the tunnel takes packets out of order for lost ones.
     pub const fn usual_order(self) -> Order {
         if self.has_patient_origin() { Order::Window } else { Order::Ordered }

@@ -43,7 +43,7 @@ pub(crate) enum Event {
     Closed,
 }
 
-/// The most connections that have ended of which nobody has asked what PEPs have shown.
+/// How many path reports of closed connections are kept until somebody takes them.
 const ENDED_PATHS_MAX: usize = 1024;
 
 /// The server side of HTTP/3.

@@ -115,7 +115,7 @@ pub struct ShareStats {
     pub waits: u64,
 }
 
-/// The counters of packets that travel beside tunnels' connections (`docs/wire.md`).
+/// The counters of packets that travel beside tunnels' connections (`docs/design/wire.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BesideStats {
     /// Packets sent.
@@ -345,8 +345,8 @@ impl Dropped {
     }
 }
 
-/// How often a client chose each order of payloads for a repaired flow: when the flow began, and when it changed its mind
-/// (mode auto).
+/// How often a client chose each order of payloads for a repaired flow: when the flow began, and when it changed its
+/// mind (mode auto).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
     /// [`Order::Off`].
@@ -444,7 +444,7 @@ pub struct ConnectionStats {
     pub sent: Traffic,
     /// What was received in such packets.
     pub received: Traffic,
-    /// What PEPs on the path have shown. `None`: no PEP has told of a packet.
+    /// What PEPs on the path have shown. `None`: no PEP has acknowledged a packet.
     pub domains: Option<DomainStats>,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Flows, and PEP-ACKs for them (docs/wire.md, "PEP-ACKs").
+// Flows, and PEP-ACKs for them (docs/design/wire.md, "PEP-ACKs").
 #pragma once
 
 #include "packet.h"
@@ -110,7 +110,7 @@ static __always_inline void add_range(struct flow *flow, struct range grown)
 // Notes that a packet has come. Returns whether a PEP-ACK has to leave.
 static __always_inline int note(struct flow *flow, const struct record *record, const struct settings *settings)
 {
-	// No PEP-ACK tells of some packets before this one. A number that is left out says so, for all packets between
+	// No PEP-ACK covers some packets before this one. A number that is left out says so, for all packets between
 	// the last PEP-ACK and the first packet of the next one.
 	if (flow->missed && __sync_lock_test_and_set(&flow->missed, 0)) {
 		flow->sequence++;

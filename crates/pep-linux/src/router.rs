@@ -39,7 +39,7 @@ pub enum Maker {
 }
 
 impl Maker {
-    /// The most packets that a PEP-ACK of the kernel tells of.
+    /// The most packets that a PEP-ACK of the kernel covers.
     pub const PACKETS_MAX: u8 = 8;
 }
 
@@ -115,7 +115,7 @@ impl Router {
             }
         };
         for device in devices {
-            // First what makes PEP-ACKs of clones, and then what clones.
+            // Attach the consumer of the clones before the program that clones.
             if let Some(egress) = egress {
                 attach(&mut program, egress, (device, TcAttachType::Egress))?;
             }

@@ -163,8 +163,8 @@ impl UserSpace {
         }
     }
 
-    /// Throws away all records that wait. Others were lost between them, nobody knows where, and a PEP-ACK
-    /// must not tell of packets on both sides of one that was lost.
+    /// Throws away all records that wait. Others were lost between them at unknown places, and one PEP-ACK
+    /// must not cover packets on both sides of one that was lost.
     fn discard(&mut self) {
         for _ in 0..RING_MAX {
             if self.records.next().is_none() {

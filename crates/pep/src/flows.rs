@@ -1,4 +1,4 @@
-//! The flows that a PEP knows, and when each has to be told of.
+//! The flows that a PEP knows, and when each needs a PEP-ACK.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ struct Flow {
     batch: Batch,
     /// The number of the next PEP-ACK.
     sequence: u32,
-    /// Whether the number after that is skipped, because it would have told of packets that found no room.
+    /// Whether the number after that is skipped, because it would have covered packets that found no room.
     skips: bool,
     /// How often the PEP had missed packets when the last one of this flow came.
     misses: u64,
@@ -201,7 +201,7 @@ impl Flow {
     }
 
     /// Skips a number if the PEP has missed packets. Returns of how many that came before no PEP-ACK
-    /// tells: one PEP-ACK must not tell of packets before and after those.
+    /// tells: one PEP-ACK must not cover packets before and after those.
     fn catch_up(&mut self, misses: u64) -> u64 {
         if self.misses == misses {
             return 0;

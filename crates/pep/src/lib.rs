@@ -3,7 +3,7 @@
 //!
 //! A router forwards packets as always, and tells a [`Pep`] which ones it has [`Observed`] on their way
 //! to clients. [`Pep::poll`] returns the [`Notice`]s that the router sends to the servers: PEP-ACKs
-//! (`docs/wire.md`). The forwarding of a packet never waits for any of this.
+//! (`docs/design/wire.md`). The forwarding of a packet never waits for any of this.
 //!
 //! The memory is bounded by [`Config::flows_max`]: a flow takes some 1.5 kB.
 
@@ -22,7 +22,7 @@ pub use midstates::midstates;
 pub use pep_lines::parse_peps;
 pub use servers::{Servers, ServersError};
 
-/// How many packets of a flow wait until a PEP-ACK tells of them.
+/// How many packets of a flow wait until a PEP-ACK covers them.
 const BATCH: usize = 10;
 
 /// How long a packet waits for others of its flow at most; and the least time between two PEP-ACKs of a
@@ -148,8 +148,8 @@ impl<U: Copy + Ord> Pep<U> {
         self.stats.untold += self.flows.observe(now, packet);
     }
 
-    /// Notes that packets have passed which nobody could observe. Nobody knows of which flows they were,
-    /// so that in each flow a sequence number is missing from now on, as if a PEP-ACK had been lost.
+    /// Notes that some packets passed unobserved. Their flows are unknown, so that in each flow a sequence
+    /// number is missing from now on, as if a PEP-ACK had been lost.
     pub fn miss(&mut self) {
         self.flows.miss();
     }

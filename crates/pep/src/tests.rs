@@ -198,7 +198,7 @@ fn the_sequence_numbers_skip_one_where_packets_are_untold() {
     };
     assert_eq!(told(&mut pep, start), (0, 80), "they came before the one that is untold");
     pep.observe(start + MS, quic(1, 1));
-    assert_eq!(told(&mut pep, start + 2 * MS), (2, 1), "number 1 would have told of it");
+    assert_eq!(told(&mut pep, start + 2 * MS), (2, 1), "number 1 would have covered it");
     pep.observe(start + 3 * MS, quic(1, 2));
     assert_eq!(told(&mut pep, start + 4 * MS), (3, 1));
 }
@@ -210,7 +210,7 @@ fn packets_that_nobody_observed_are_a_gap_in_every_flow() {
     pep.observe(start, quic(2, 1));
     pep.observe(start, tcp(100, 200));
     pep.miss();
-    // What comes now may have followed a packet that was missed, so that one PEP-ACK cannot tell of both.
+    // What comes now may have followed a packet that was missed, so that one PEP-ACK cannot cover both.
     pep.observe(start + 100 * US, quic(1, 2));
     pep.observe(start + 100 * US, tcp(300, 400));
     let late = start + 2 * MS;

@@ -1,5 +1,5 @@
 //! Small attacks, each of which drives the proxy to one of its limits and tells whether the proxy
-//! reacted as docs/threats.md says.
+//! reacted as docs/design/threats.md says.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -1,5 +1,5 @@
 //! The negotiation of reports: client and proxy agree that the proxy reports on a flow
-//! (`docs/wire.md`).
+//! (`docs/design/wire.md`).
 
 use std::ops::RangeInclusive;
 

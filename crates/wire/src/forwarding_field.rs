@@ -83,7 +83,7 @@ pub enum ForwardingFieldError {
         /// The allowed values, in words.
         allowed: &'static str,
     },
-    /// The proxy has selected a transform that the client did not offer, or that nobody knows.
+    /// The proxy has selected a transform that the client did not offer, or that does not exist.
     #[error("the proxy selected transform {name:?}, which was not offered")]
     TransformNotOffered {
         /// The name of the transform.

@@ -1,5 +1,5 @@
 //! The negotiation of a group of request streams that share one UDP socket of a proxy
-//! (`docs/wire.md`).
+//! (`docs/design/wire.md`).
 
 use http::HeaderValue;
 use sfv::{ItemSerializer, key_ref};

@@ -1,5 +1,5 @@
 //! The wire formats for the retransmission of lost HTTP Datagrams: Tandem's own extension with
-//! sequence numbers (`docs/wire.md`), and that of draft-yang-masque-dgram-retrans.
+//! sequence numbers (`docs/design/wire.md`), and that of draft-yang-masque-dgram-retrans.
 
 use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 

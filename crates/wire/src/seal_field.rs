@@ -1,5 +1,5 @@
 //! The negotiation of sealed packets: client and proxy agree that the payloads of a flow travel
-//! beside the tunnel's QUIC connection (`docs/wire.md`).
+//! beside the tunnel's QUIC connection (`docs/design/wire.md`).
 
 use http::HeaderValue;
 use sfv::{ItemSerializer, key_ref};

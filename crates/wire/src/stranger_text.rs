@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 ///
 /// `Display` and `Debug` replace every character that is not printed as one visible sign of its own by its escape
 /// sequence, such as `\u{1b}`, as [`char::escape_debug`] does. These are control characters, separators of lines,
-/// spaces other than U+0020, characters that change the direction of writing or that nobody sees (category Cf), those
+/// spaces other than U+0020, characters that change the direction of writing or are invisible (category Cf), those
 /// that belong to the sign before them (marks), private ones (Co) and unassigned ones (Cn). So the text is one line, it
 /// commands no terminal, and it looks like what it is. They show [`Self::SHOWN_MAX`] characters at most; where some are
 /// missing, the text ends in "...". `Debug` adds quotation marks, and escapes those in the text, so that it cannot

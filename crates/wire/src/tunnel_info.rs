@@ -1,4 +1,4 @@
-//! The reports of a proxy on its tunnel, which a client forwards to its origin (`docs/wire.md`).
+//! The reports of a proxy on its tunnel, which a client forwards to its origin (`docs/design/wire.md`).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Certificates from a certificate authority that speaks ACME (RFC 8555), such as Let's Encrypt
-//! ([ADR 54](../../../../docs/adr/0054-certificates-by-acme.md)).
+//! ([ADR 54](../../../../docs/design/adr/0054-certificates-by-acme.md)).
 //!
 //! A thread of its own gets them and writes a file. The server reads that file when it changes, as it does with all
 //! files of certificates, so that an error here costs no connection.

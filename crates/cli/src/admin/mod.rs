@@ -1,4 +1,4 @@
-//! What operators see of a running server ([ADR 52](../../../../docs/adr/0052-admin-listener.md)).
+//! What operators see of a running server ([ADR 52](../../../../docs/design/adr/0052-admin-listener.md)).
 //!
 //! Each node leaves its state in a place of its own once a second. The main thread, which runs no node, reads
 //! these places and serves HTTP.

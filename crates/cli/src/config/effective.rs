@@ -30,7 +30,7 @@ pub(super) fn text<S: Settings>(setup: &S::Setup) -> String {
 
 /// Comments that tell the limits that no setting changes.
 pub(super) fn limits(limits: &Limits) -> String {
-    let mut text = String::from("\n# Limits, which docs/threats.md explains:\n");
+    let mut text = String::from("\n# Limits, which docs/design/threats.md explains:\n");
     for line in format!("{limits:#?}").lines().filter_map(|line| line.strip_prefix("    ")) {
         writeln!(text, "# {}", line.trim_end_matches(',')).expect("a text takes every line");
     }

@@ -1,5 +1,5 @@
 //! Where settings come from: the command line before the environment before the file before the
-//! defaults ([ADR 22](../../../../docs/adr/0022-layered-settings.md)).
+//! defaults ([ADR 22](../../../../docs/design/adr/0022-layered-settings.md)).
 //!
 //! One struct for each subcommand ([`Settings`]) is parsed by clap from flags, from the environment and
 //! from the file, so that a flag, its help, its variable and its key are one. Every field is optional

@@ -70,7 +70,7 @@ fn url_fault(text: &str) -> Option<&'static str> {
     (!host.contains('[') && host.matches(':').count() > 1).then_some(NO_BRACKETS)
 }
 
-/// What is wrong with an IPv6 address of which nobody knows where it ends.
+/// The hint for an IPv6 address without brackets: its end is ambiguous.
 pub(super) const NO_BRACKETS: &str = "an IPv6 address needs brackets, as in [2001:db8::1]:443";
 
 /// A proxy: its URI template, or only its address, which stands for RFC 9298's default template.

@@ -51,7 +51,7 @@ impl Journey {
             Mode::Mft | Mode::MftTuned | Mode::MftPlus => "forwarding mode: there is no tunnel",
             Mode::Mdt => "MASQUE datagram tunnel, which does not retransmit lost packets",
             Mode::Forward => "as mdt, and QUIC packets are forwarded instead of wrapped",
-            Mode::Uack => "as mdt, and nobody acknowledges the packets of the tunnel",
+            Mode::Uack => "as mdt, with unacknowledged packets in the tunnel",
             Mode::UackUp => "the same towards the proxy, and as mdt from it",
             Mode::Mst => "MASQUE stream tunnel: packets travel on one reliable stream",
             Mode::Msgt => "MASQUE stream group tunnel: packets travel on several streams",

@@ -164,7 +164,7 @@ pub(crate) enum ConfigError {
         end_to_end_controllers()
     )]
     ControllerOff,
-    /// A controller that follows reports on a tunnel, or PEPs, where nobody reports.
+    /// A controller that follows reports on a tunnel, or PEPs, where there are no reports.
     #[error(
         "controller = {seen} is for origins, which receive reports on tunnels from clients of mode \
          tecc, or messages of PEPs; allowed here: {}",

@@ -179,7 +179,7 @@ mod tests {
             lateness_p99_us: 0,
             lateness_max_us: 0,
         };
-        let page = include_str!("../../../../docs/commands.md");
+        let page = include_str!("../../../../docs/guide/commands.md");
         let page = page.split("### `tandem lab relay`").nth(1).unwrap();
         let report = serde_json::to_value(report).unwrap();
         for (key, value) in report.as_object().unwrap() {

@@ -26,7 +26,7 @@ Examples:
 /// Let `tandem connect` on another machine reach one TCP service of this network.
 ///
 /// The first start makes a certificate and a token in the folder of --pair, and every start prints what
-/// to do on the other machine. Nobody else can connect, and the other machine trusts no other server.
+/// to do on the other machine. Only that machine can connect, and it trusts no other server.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Serve {
@@ -172,7 +172,7 @@ impl ServeSetup {
             );
         }
         text::say(format_args!(
-            "copy {client} to the other machine, over a way on which nobody else can read it, and run there:"
+            "copy {client} to the other machine, by a way on which no one else can read it, and run there:"
         ));
         text::say(format_args!("  {}", self.connect_line()));
     }

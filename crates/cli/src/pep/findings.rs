@@ -172,7 +172,7 @@ fn merging(device: &str) -> Finding {
     Finding::new(State::Warning, what, text)
 }
 
-/// Strict filtering drops packets after the PEP has told of them.
+/// Strict filtering drops packets after the PEP has acknowledged them.
 fn reverse_path(device: &str) -> Option<Finding> {
     let of = |name: &str| -> u8 {
         let value = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
@@ -183,7 +183,7 @@ fn reverse_path(device: &str) -> Option<Finding> {
     is_strict.then(|| {
         let text = format!(
             "strict: if the route to a server leads through another device, its packets are dropped here \
-             after the PEP has told of them; `sysctl -w net.ipv4.conf.{device}.rp_filter=2` if routes \
+             after the PEP has acknowledged them; `sysctl -w net.ipv4.conf.{device}.rp_filter=2` if routes \
              differ"
         );
         Finding::new(State::Warning, format!("rp_filter of {device}"), text)

@@ -28,7 +28,7 @@ Examples:
 /// Tell servers which of their packets have passed this Linux router (PEP). Needs root to start.
 ///
 /// The program mirrors headers of packets from the servers, and sends them PEP-ACKs in the name of the
-/// clients (docs/pep.md). Packets are forwarded as always. Prints counters when a signal ends it.
+/// clients (docs/guide/pep.md). Packets are forwarded as always. Prints counters when a signal ends it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct PepCommand {
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn every_key_is_documented() {
-        let page = include_str!("../../../../docs/commands.md");
+        let page = include_str!("../../../../docs/guide/commands.md");
         let page = page.split("### `tandem pep --json`").nth(1).unwrap();
         let counters = serde_json::to_value(Counters::default()).unwrap();
         for key in counters.as_object().unwrap().keys() {

@@ -37,7 +37,7 @@ impl Gate {
         self.is_open.send_replace(true);
     }
 
-    /// Ends to serve operators. When this is over, nobody listens any more.
+    /// Stops serving operators, and returns when the listener is closed.
     pub(super) async fn close(&mut self) {
         self.is_open.send_replace(false);
         self.listens.wait_for(|listens| !listens).await.ok();

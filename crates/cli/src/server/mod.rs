@@ -49,11 +49,12 @@ pub(crate) trait Changes<N> {
     /// Reads the files of the certificate again.
     fn renew(&self) -> Result<Change<N>, ConfigError>;
 
-    /// Opens what only one process may have open. `usage`: the process that this one has taken over from tells there
-    /// what users use. An error says that a server must not serve.
+    /// Opens what only one process may have open. `usage`: the socket on which the previous process
+    /// reports its users' traffic. An error says that a server must not serve.
     fn begin(&self, usage: Option<UnixStream>) -> Result<(), CliError>;
 
-    /// Closes what [`Self::begin`] has opened, because another process has taken over. What users use is told there.
+    /// Closes what [`Self::begin`] has opened, because another process has taken over. Users' traffic is reported
+    /// there.
     fn hand_over(&self, usage: UnixStream, busy: BusyNodes) -> Change<N>;
 
     /// Opens again what [`Self::hand_over`] has closed, because the other process has died.

@@ -1,5 +1,5 @@
 //! Another process takes over the address of a server, and no connection ends by that
-//! ([ADR 53](../../../../docs/adr/0053-another-process-takes-over.md)).
+//! ([ADR 53](../../../../docs/design/adr/0053-another-process-takes-over.md)).
 //!
 //! SIGUSR2 starts the program again, whose file or configuration may be another one by then. The new process gets the
 //! listening sockets, and the new connections as soon as it is ready. The kernel gives the packets of the others to the
@@ -35,7 +35,7 @@ const VARIABLE: &str = "TANDEM_TAKES_OVER_FROM";
 
 /// The environment variable that has the process ID of a process that wants to hear [`ALIVE`] from its successor. It is
 /// no field of [`Hello`], and what follows depends on both processes, so that a program with heartbeats and an earlier
-/// one without them can take over from each other; then nobody notices a successor that hangs.
+/// one without them can take over from each other; then a successor that hangs goes unnoticed.
 const HEARS_VARIABLE: &str = "TANDEM_HEARS_SUCCESSOR";
 
 /// The new process is ready.
@@ -176,7 +176,7 @@ impl Address {
         }
     }
 
-    /// What the nodes are told of the other process.
+    /// What the nodes learn about the other process.
     pub(crate) fn other_process(&self) -> OtherProcess {
         self.other_process.clone()
     }

@@ -168,7 +168,7 @@ impl Successor {
 }
 
 impl Drop for Successor {
-    /// A process that is not ready yet would wait for sockets that nobody serves.
+    /// A process that is not ready yet would wait for sockets that are not served.
     fn drop(&mut self) {
         if self.ready_by.is_some() && self.child.kill().is_ok() && self.child.wait().is_ok() {}
     }

@@ -15,7 +15,7 @@ const EXPIRES_SOON: Duration = Duration::from_secs(14 * DAY);
 /// days would otherwise be warned of all the time.
 const LAST_PART: u32 = 4;
 
-/// What the operator is told of a certificate chain.
+/// What the operator learns about a certificate chain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Report {
     /// The names and the end of the server's certificate.

@@ -52,7 +52,7 @@ impl RecentLosses {
     }
 
     /// Whether a loss of an unknown domain is like the others, nearly all of which are known and in the
-    /// access domain: PEP-ACKs get lost without regard to the packets that they tell of.
+    /// access domain: PEP-ACKs get lost without regard to the packets that they cover.
     const fn are_in_access(self) -> bool {
         self.count == Self::MEMORY
             && self.unknown.count_ones() * Self::UNKNOWN_OF <= self.count

@@ -53,7 +53,7 @@ impl Default for MdccConfig {
     }
 }
 
-/// A controller for senders that PEPs tell of their packets.
+/// A controller for senders that hear from PEPs which packets have passed.
 #[derive(Clone, Debug)]
 pub struct Mdcc {
     feedback: Feedback,

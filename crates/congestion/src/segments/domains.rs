@@ -121,9 +121,9 @@ enum Fate {
     InFlight,
     /// It came to the PEP after this part of the RTT.
     Passed(Duration),
-    /// The PEP has told of later packets, and not of this one.
+    /// The PEP has acknowledged later packets, and not this one.
     Missing,
-    /// PEP-ACKs were lost that could have told of it.
+    /// PEP-ACKs were lost that could have covered it.
     Unknown,
     /// It was acknowledged, or counted as lost.
     Settled,
@@ -343,7 +343,7 @@ impl Domains {
         let before = *packet;
         packet.fate = Fate::Settled;
         self.leave(before);
-        // It has told of a later one, or of so much later ones that this one is missing.
+        // It has acknowledged a later one, or so much later ones that this one is missing.
         let is_heard = self.pep.is_some_and(|pep| number < pep.newest.max(pep.looked_at));
         let domain = match before.fate {
             Fate::Settled => return None,
@@ -406,7 +406,7 @@ impl Domains {
         unheard.is_some_and(|sent| now.saturating_duration_since(sent) > patience)
     }
 
-    /// What is known. `None`: no PEP has told of a packet.
+    /// What is known. `None`: no PEP has acknowledged a packet.
     pub(crate) fn stats(&self) -> Option<DomainStats> {
         let pep = self.pep?;
         Some(DomainStats {

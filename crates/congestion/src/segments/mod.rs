@@ -29,7 +29,7 @@ use crate::{mdcc, tecc};
 pub enum Report<'a> {
     /// A tunnel says how fast it sends, and how long its queue is.
     Tunnel(&'a TunnelInfo),
-    /// A PEP tells of packets that have passed it.
+    /// A PEP acknowledges packets that have passed it.
     Passed(Passed<'a>),
 }
 
@@ -124,7 +124,7 @@ impl Feedback {
         self.state().domains = Domains::default();
     }
 
-    /// What is known of the domains of the path. `None`: no PEP has told of a packet.
+    /// What is known of the domains of the path. `None`: no PEP has acknowledged a packet.
     pub fn domains(&self) -> Option<DomainStats> {
         self.state().domains.stats()
     }

@@ -45,7 +45,7 @@ pub enum WindowRtt {
 /// `r-ai=1,q-target=40ms,units=theta,window=2,window-rtt=least,first-flight=500kB,guard=on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TeccConfig {
-    /// θ: the time in which the queue shall reach its target, as a multiple of the RTT of
+    /// θ: the time in which the queue should reach its target, as a multiple of the RTT of
     /// [`Self::theta_leg`]; 0.1 to 20.
     pub theta: Factor,
     /// The RTT of which θ is a multiple.

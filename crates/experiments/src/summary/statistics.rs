@@ -69,7 +69,7 @@ pub fn statistics(values: &[f64]) -> Option<Statistics> {
 }
 
 /// The half width `t(0.975, n - 1) * s / sqrt(n)`.
-#[expect(clippy::cast_precision_loss, reason = "nobody has 2^53 measurements")]
+#[expect(clippy::cast_precision_loss, reason = "there are fewer than 2^53 measurements")]
 fn half_width(data: &Data<Vec<f64>>, count: usize) -> Option<f64> {
     let count = count as f64;
     let t = StudentsT::new(0.0, 1.0, count - 1.0).ok()?; // this fails for 0 degrees of freedom

@@ -13,7 +13,7 @@ pub(crate) struct End {
     between: (HostId, HostId),
     /// The address of the other end.
     peer: SocketAddr,
-    /// What the process calls the connection. `None`: nobody has accepted it yet, or the process has
+    /// What the process calls the connection. `None`: it has not been accepted yet, or the process has
     /// closed it.
     name: Option<TcpId>,
     state: State,

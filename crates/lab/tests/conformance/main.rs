@@ -1,5 +1,5 @@
 //! Tests of requirements of RFC 9297 and RFC 9298 that no other test covers, on the wire, in
-//! virtual time. `docs/conformance.md` lists all requirements.
+//! virtual time. `docs/design/conformance.md` lists all requirements.
 
 #[path = "../hostile/bed.rs"]
 #[allow(dead_code, reason = "the other test needs more of it")]

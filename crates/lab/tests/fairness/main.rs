@@ -1,6 +1,6 @@
 //! Tests the shares of flows of an access link by their controllers.
 //!
-//! The tables of `docs/adr/0018` are printed by `cargo bench -p tandem-lab --bench fairness`.
+//! The tables of `benchmarks/notes/tunnels-controller.md` are printed by `cargo bench -p tandem-lab --bench fairness`.
 
 #[expect(dead_code, reason = "the benchmark uses the rest")]
 mod bed;

@@ -1,5 +1,5 @@
 //! Tests of packets that travel beside a tunnel's connection: forwarded ones
-//! (draft-ietf-masque-quic-proxy) and sealed ones (`docs/wire.md`).
+//! (draft-ietf-masque-quic-proxy) and sealed ones (`docs/design/wire.md`).
 
 #![expect(clippy::unwrap_used, reason = "an error here fails the test")]
 

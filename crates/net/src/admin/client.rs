@@ -24,7 +24,7 @@ const ANSWER_MAX: usize = 8_000_000;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No listener is there.
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
     /// The connection failed, or the peer does not speak HTTP.

@@ -96,7 +96,7 @@ fn remove_unused(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Nobody can connect before the rights are set, because a socket accepts nothing before it listens.
+/// No client can connect before the rights are set, because a socket accepts nothing before it listens.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;

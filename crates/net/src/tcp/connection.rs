@@ -33,7 +33,7 @@ pub(super) struct Connection {
     pub(super) user: Option<u64>,
     /// Whether the peer's FIN was read.
     pub(super) is_at_end: bool,
-    /// The bytes that were written that the node was not told of.
+    /// The bytes that were written and not reported to the node yet.
     pub(super) written: usize,
     /// Whether the driver's list of connections with something to write has this one.
     pub(super) is_unsent: bool,

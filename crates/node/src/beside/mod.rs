@@ -1,4 +1,4 @@
-//! Packets beside a tunnel's QUIC connection, on the same UDP 4-tuple (`docs/wire.md`).
+//! Packets beside a tunnel's QUIC connection, on the same UDP 4-tuple (`docs/design/wire.md`).
 //!
 //! There are two kinds. *Forwarded* packets are those of a QUIC connection inside the tunnel, with
 //! another connection ID and scrambled (draft-ietf-masque-quic-proxy). *Sealed* packets hold payloads of
@@ -38,7 +38,7 @@ fn has_id(packet: &[u8], id: &ConnectionId) -> bool {
     matches!(Header::read(packet), Some(Header::Short { rest }) if rest.starts_with(id))
 }
 
-/// What a long header tells of the connection ID of its sender.
+/// What a long header says about the connection ID of its sender.
 struct LongHeader {
     source: ConnectionId,
     /// Whether the packet is one of a handshake, and no Version Negotiation or Retry packet, whose IDs

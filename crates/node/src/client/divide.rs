@@ -19,7 +19,7 @@ use super::{
 };
 use crate::tunnel::share::{Claim, IDLE_INTERVALS, START_INTERVALS, share};
 
-/// The most flows that are told of one report. With more, flows take turns: those that were told longest ago come
+/// The most flows that get one report. With more, flows take turns: those that were told longest ago come
 /// first.
 const TOLD_MAX: usize = 64;
 

@@ -79,7 +79,7 @@ struct Trouble {
 }
 
 impl Trouble {
-    /// Whether the embedding program was not told of this error.
+    /// Whether this error was not reported to the embedding program.
     fn is_news(&mut self, error: &ClientError) -> bool {
         self.told.as_ref() != Some(error) && {
             self.told = Some(error.clone());

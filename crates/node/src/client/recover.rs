@@ -1,4 +1,4 @@
-//! Recovery from failures that may pass. The client repeats the attempt from the hop that failed. If
+//! Recovery from temporary failures. The client repeats the attempt from the hop that failed. If
 //! the chain was up before, the connection inside stays open, and only sees a pause and a new path.
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 //! Passes the reports on a tunnel on to the origin (`QUIC_INFO`, §4.2.2 of the TECC paper, see
-//! `docs/tecc.md`).
+//! `docs/guide/tecc.md`).
 //!
 //! Each request carries the newest report, so that the origin knows a rate before it sends its
 //! first byte. Later reports are HTTP Datagrams of a separate extended CONNECT request. An origin

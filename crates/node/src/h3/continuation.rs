@@ -3,7 +3,7 @@
 //! The window of a QUIC stream is the same for all streams, and small enough for a reader that pauses. A
 //! tunnel that needs more bytes in flight sends a part of them on the request stream, the next parts on
 //! unidirectional streams of their own, and so on. A frame on the request stream says where each of them
-//! belongs (`docs/wire.md`). So the request stream's window, which moves as the peer reads, bounds them all.
+//! belongs (`docs/design/wire.md`). So the request stream's window, which moves as the peer reads, bounds them all.
 
 use std::collections::BTreeMap;
 

@@ -141,8 +141,8 @@ pub(super) enum Denied {
     WrongToken,
     /// The request has a token of the right issuer that is no longer valid, or not yet.
     Expired,
-    /// Too many wrong tokens came from the client's address, so nobody looked at the request's
-    /// token. It will be looked at after this time.
+    /// Too many wrong tokens came from the client's address, so the request's token was not
+    /// checked. It will be checked after this time.
     Ignored(Duration),
 }
 

@@ -15,8 +15,8 @@ use crate::{
 /// The header field of RFC 9209 §2.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
-/// After which time a user who has reached a limit may try again. Nobody knows when something of the user will end; a
-/// few seconds keep a program from asking without a pause.
+/// After which time a user who has reached a limit may try again. It is not known when something of the user will end;
+/// a few seconds keep a program from asking without a pause.
 const LIMIT_WAIT: Duration = Duration::from_secs(5);
 
 /// The proxy's name for itself in `Proxy-Status`.

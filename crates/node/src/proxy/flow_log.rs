@@ -1,4 +1,4 @@
-//! Bounds the lines of the log that users and strangers cause with flows and connections, so that nobody can fill a
+//! Bounds the lines of the log that users and strangers cause with flows and connections, so that they cannot fill a
 //! disk.
 
 use std::{

@@ -65,7 +65,7 @@ impl InUse {
     }
 
     pub(super) fn end_query(&self) {
-        // An answer that nobody asked for changes nothing.
+        // An unexpected answer changes nothing.
         let less = |queries: usize| Some(queries.saturating_sub(1));
         self.0.queries.fetch_update(Relaxed, Relaxed, less).unwrap_or_default();
     }

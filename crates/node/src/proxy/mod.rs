@@ -202,7 +202,8 @@ impl Proxy {
         let tcp_template = ProxyConfig::default_tcp_template();
         let mut transport = config.transport;
         if service.is_some() {
-            // It carries TCP only, to which reordering shall cost nothing, as at the client.
+            // It carries only TCP. As at the client, wait longer before declaring loss, so that reordering costs
+            // nothing.
             transport.loss_detection = LossDetection::BehindRepair;
         }
         let server = Server::new(tls, &transport, &limits, config.seed);

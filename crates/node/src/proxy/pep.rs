@@ -1,4 +1,4 @@
-//! The proxy as a PEP: it tells servers which of their QUIC packets it has received (`docs/wire.md`). Its
+//! The proxy as a PEP: it tells servers which of their QUIC packets it has received (`docs/design/wire.md`). Its
 //! PEP-ACKs leave through the socket of the flow, so that they need no privileges.
 
 use std::{net::SocketAddr, time::Instant};
@@ -14,7 +14,7 @@ use crate::node::{Output, SocketId, Transmit};
 pub struct PepSettings {
     /// The PEP's identifier and key, and the flows that it knows at a time.
     pub pep: tandem_pep::Config,
-    /// The targets that are told of their packets.
+    /// The targets to which their packets are acknowledged.
     pub servers: Vec<Servers>,
 }
 

@@ -8,7 +8,7 @@ use serde_with::SerializeDisplay;
 /// CONNECT SHOULD restrict its use to a limited set of known ports or a configurable list of safe
 /// request targets."
 ///
-/// The default permits every port but 25, with which mail servers talk to each other, so that nobody
+/// The default permits every port but 25, with which mail servers talk to each other, so that no client
 /// sends spam from the proxy's address. The text form is `all`, `none`, or ports and ranges with commas
 /// between, such as `443,8000-8999`.
 #[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]

@@ -88,7 +88,7 @@ impl Admission {
             Ok(_) => {}
             Err(Denied::NoToken) => standing.on_missing(now, &mut self.guesses),
             Err(Denied::WrongToken) => standing.on_wrong(now, &mut self.guesses),
-            // Nobody guesses a signature. The holder of an old token costs its neighbours nothing.
+            // A signature cannot be guessed. The holder of an old token costs its neighbours nothing.
             Err(Denied::Expired | Denied::Ignored(_)) => standing.on_ignored(),
         }
         result

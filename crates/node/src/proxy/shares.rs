@@ -8,7 +8,7 @@
 //! far beyond its credit.
 //!
 //! A round ends when all have used their credit, or when all together have done what is due to all of them. It also
-//! ends when the thread has nothing to do. So nobody waits while the thread is idle, and a user who is alone never
+//! ends when the thread has nothing to do. So no user waits while the thread is idle, and a user who is alone never
 //! waits.
 
 use std::{
@@ -38,11 +38,11 @@ const DEBT_MAX: i64 = 16 * CREDIT;
 /// TCP connection is read for up to 256 kB at a time, and it then needs as much to get its part.
 const SAVED_MAX: i64 = 4 * CREDIT;
 
-/// A credit that leaves no debt: nobody else wanted what was used.
+/// A credit that leaves no debt: no other party wanted what was used.
 const FORGIVEN: i64 = i64::MAX;
 
 /// How far beyond its credit a party is when its UDP payloads are dropped, in bytes: about the 80 packets of a burst.
-/// They cannot wait as TCP does, and a burst shall not lose packets.
+/// They cannot wait as TCP does, and a burst should not lose packets.
 const UDP_DEBT: i64 = 4 * CREDIT;
 
 /// How long a party counts that does nothing. Who sends each 20 ms, as a telephone does, must count in each round,
@@ -66,7 +66,7 @@ pub(super) struct Shares {
     with_credit: usize,
     /// What was done in this round, in bytes.
     done: i64,
-    /// When this round began, unless nobody waits.
+    /// When this round began, if a party waits.
     began: Option<Instant>,
     /// TCP connections that wait for the next round, each once.
     waiting: VecDeque<FlowId>,
@@ -109,7 +109,7 @@ impl Shares {
         }
     }
 
-    /// Counts what was done for a party, in bytes. `None` stands for nobody that is known.
+    /// Counts what was done for a party, in bytes. `None` stands for an unknown party.
     pub(super) fn count(&mut self, now: Instant, who: Option<Who>, bytes: usize) {
         if !self.is_busy {
             return;

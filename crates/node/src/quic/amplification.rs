@@ -1,4 +1,4 @@
-//! The limit on what a server sends to an address that nobody has proven to have.
+//! The anti-amplification limit for unvalidated addresses (RFC 9000 §8.1).
 
 /// RFC 9000 §8.1: "an endpoint MUST limit the amount of data it sends to the unvalidated address to
 /// three times the amount of data received from that address."

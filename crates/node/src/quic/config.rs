@@ -100,7 +100,7 @@ pub struct Transport {
     /// When connections acknowledge what arrives. `None`: every second packet at once (RFC 9000 §13.2.2), or,
     /// at a client with a chain of two hops or more, [`AckPolicy::TUNNEL`] and [`AckPolicy::END_TO_END`].
     pub acks: Option<AckPolicy>,
-    /// The PEPs on the paths whose PEP-ACKs are heard (`docs/wire.md`). `None`: PEP-ACKs are dropped.
+    /// The PEPs on the paths whose PEP-ACKs are heard (`docs/design/wire.md`). `None`: PEP-ACKs are dropped.
     pub peps: Option<Peps>,
     /// Which of several nodes at the same address this one is.
     pub steering: Steering,

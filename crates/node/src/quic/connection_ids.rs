@@ -43,9 +43,9 @@ impl ConnectionIds {
         self.fleet.as_ref().map_or(0, Fleet::thread_at)
     }
 
-    /// Whether this node may say that nobody has the connection of an ID. Another thread, process or machine may have
-    /// it, although its packet came here: the kernel joins packets that follow each other from one address, and gives
-    /// them to the node of the first one; load balancers may do the same.
+    /// Whether this node may say that the connection of an ID does not exist. Another thread, process or machine may
+    /// have it, although its packet came here: the kernel joins packets that follow each other from one address, and
+    /// gives them to the node of the first one; load balancers may do the same.
     ///
     /// All nodes know the secret of stateless resets. An answer to the packet of another node would contain the token
     /// that ends a live connection. RFC 9000 §21.11: "servers MUST NOT generate a stateless reset if a connection with

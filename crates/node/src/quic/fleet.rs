@@ -185,7 +185,7 @@ impl Fleet {
         &self.neighbours
     }
 
-    /// Whether this machine may say that nobody has the connection of an ID.
+    /// Whether this machine may say that the connection of an ID does not exist.
     pub(super) fn answers_for(&self, id: &[u8]) -> bool {
         let named = self.generations().find_map(|it| it.ids.server_id(id));
         named.is_some_and(|it| it == self.member.server_id || self.neighbours.is_gone(&it))

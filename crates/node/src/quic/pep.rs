@@ -1,4 +1,4 @@
-//! PEP-ACKs (`docs/wire.md`): which packets of this endpoint's connections have passed a PEP on the path.
+//! PEP-ACKs (`docs/design/wire.md`): which packets of this endpoint's connections have passed a PEP on the path.
 //!
 //! A PEP names packets by slices of their bytes. The endpoint remembers the slices of what it sends, and
 //! which packet number each belongs to.
@@ -203,7 +203,7 @@ impl Passage {
 
 /// Matches packets with their UDP payloads. `None`: they cannot be told apart with certainty.
 ///
-/// The engine tells of packets in the order in which it makes them, but not of those that need no
+/// The engine reports packets in the order in which it makes them, but not those that need no
 /// acknowledgement. A packet with a short header has a payload for itself. So if all payloads have short
 /// headers, and there are as many as packets, each belongs to the packet at its place.
 fn matched<'a>(

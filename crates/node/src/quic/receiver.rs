@@ -196,7 +196,7 @@ impl Receiver {
     /// with, and grows to twice as much with what the caller takes. Held bytes are subtracted, because
     /// the engine has granted credit for them already. No credit is given for bytes that may become more
     /// pieces than are held. Bytes that wait in the engine are added, up to a bound, so that a stream that
-    /// nobody reads does not stop the others.
+    /// is not read does not stop the others.
     fn update_window(&mut self, engine: &mut noq_proto::Connection) {
         let step = self.first / 8;
         let growth = if self.may_grow { UNREAD_MAX } else { 0 };

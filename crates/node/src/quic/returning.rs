@@ -35,7 +35,7 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// Nobody is known yet.
+    /// No client is known yet.
     pub fn new() -> Self {
         let mut secret = [0; 32];
         rng(None).fill_bytes(&mut secret);

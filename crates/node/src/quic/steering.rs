@@ -75,7 +75,7 @@ impl Steering {
     /// A node that has the address for itself.
     pub const ALONE: Self = Self { slot: 0, slots: 1, nodes: 1 };
 
-    /// The most nodes of one process. The first byte still has a bit that nobody can guess, and the other bytes have
+    /// The most nodes of one process. The first byte still has an unpredictable bit, and the other bytes have
     /// all.
     pub const NODES_MAX: u8 = 64;
 
@@ -95,7 +95,7 @@ impl Steering {
         first % self.slots
     }
 
-    /// Whether this node may say that nobody has the connection of an ID that begins with this byte. It is the only one
+    /// Whether this node may say that the connection of an ID with this first byte does not exist. It is the only one
     /// at the address that may. `is_shared`: another process has connections at the address. Without it, the IDs of
     /// such a process belong to the node to which the filter of the sockets gives their packets.
     pub(super) const fn answers_for(self, first: u8, is_shared: bool) -> bool {

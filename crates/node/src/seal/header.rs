@@ -11,8 +11,8 @@ use super::{HEADER_LEN, ID_LEN, PACKET_NUMBER_LEN, PACKET_NUMBER_MAX, TAG_LEN};
 const FIXED_BIT: u8 = 0x40;
 
 /// The bits of the first byte that are masked. RFC 9001 §5.4.1 masks the reserved bits, the key
-/// phase and the length of the packet number. Here the mask covers the spin bit too: nobody spins
-/// it, and then it should be random (RFC 9000 §17.4).
+/// phase and the length of the packet number. Here the mask covers the spin bit too: it is not
+/// used, and then it should be random (RFC 9000 §17.4).
 const MASKED_BITS: u8 = 0x3f;
 
 /// The key phase, before its protection.

@@ -1,5 +1,5 @@
 //! Sealed packets: UDP payloads that travel beside a tunnel's QUIC connection, without
-//! acknowledgements, congestion control and retransmissions (`docs/wire.md`, "Sealed packets").
+//! acknowledgements, congestion control and retransmissions (`docs/design/wire.md`, "Sealed packets").
 //!
 //! A [`Sealer`] makes the packets of one flow in one direction, and an [`Opener`] at the other end
 //! checks and decrypts them. A packet looks like a QUIC packet with a short header, and its

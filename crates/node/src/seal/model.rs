@@ -134,7 +134,7 @@ impl Flow {
         }
     }
 
-    /// Refuses a packet that nobody sealed for this flow.
+    /// Refuses a packet that was not sealed for this flow.
     fn refuse(&mut self, mut packet: Vec<u8>) {
         let expected = if self.failures >= self.schedule.failures_max {
             OpenError::Over

@@ -44,8 +44,8 @@ pub enum TcpOutput {
         tcp: TcpId,
         /// The peer's address.
         peer: SocketAddr,
-        /// The user for whom it is, by a number. When more connections can be read than a round allows, each user gets
-        /// one turn and each connection of nobody one of its own.
+        /// The user for whom it is, by a number. When more connections can be read than a round allows, users take
+        /// turns; a connection without a user has a turn of its own.
         user: Option<u64>,
     },
     /// Read from a connection. [`TcpInput::Read`] is the answer, as soon as there is something to
@@ -77,7 +77,7 @@ pub enum TcpOutput {
     FindUdpPorts(TcpId),
 }
 
-/// What a node is told of TCP connections.
+/// What a node learns about TCP connections.
 #[derive(Debug)]
 pub enum TcpInput {
     /// The answer to [`TcpOutput::Listen`].

@@ -1,5 +1,5 @@
 //! The header fields with which the request and the grant of a flow agree on how the tunnel works.
-//! See `docs/wire.md`.
+//! See `docs/design/wire.md`.
 //!
 //! Every field is optional. With a peer that knows none of them, a flow is plain RFC 9298.
 

@@ -50,7 +50,7 @@ pub(crate) struct ClientEnd {
     lesser: Option<Lesser>,
     /// The agreement on the flow that was granted last.
     agreement: Option<Agreement>,
-    /// Whether the agreement is another than that of the flow before, or lesser from the first flow on.
+    /// Whether the agreement changed since the previous flow, or was downgraded on the first.
     is_changed: bool,
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
@@ -188,7 +188,7 @@ impl ClientTunnel {
         }
     }
 
-    /// Whether nobody chose a mode.
+    /// Whether the mode is the default.
     pub(crate) fn is_auto(&self) -> bool {
         self.end.mode.name() == Mode::Auto
     }

@@ -1,4 +1,4 @@
-//! Request streams over which the payloads of one flow are spread. See `docs/wire.md`.
+//! Request streams over which the payloads of one flow are spread. See `docs/design/wire.md`.
 
 use crate::quic::StreamId;
 

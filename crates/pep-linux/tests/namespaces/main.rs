@@ -112,7 +112,7 @@ fn quic(
         let builder = builder.udp(server.port(), client.port());
         builder.write(&mut packet, &payload).unwrap();
         if number == PACKETS {
-            thread::sleep(Duration::from_millis(5)); // the kernel tells of the others with this one
+            thread::sleep(Duration::from_millis(5)); // the kernel acknowledges the others with this one
         }
         raw.send_to(&packet, &SockAddr::from(SocketAddr::new(client.ip(), 0))).unwrap();
         sent.push(Slice::of(&payload).unwrap());
@@ -163,7 +163,7 @@ fn tcp(bed: &Bed, is_ipv6: bool, config: Config, maker: Maker) -> (Ends, Vec<Vec
     let (mut stream, peer) = listener.accept().unwrap();
     let writer = thread::spawn(move || {
         stream.write_all(&vec![7; BYTES]).unwrap();
-        thread::sleep(Duration::from_millis(20)); // a PEP tells of nothing after FIN
+        thread::sleep(Duration::from_millis(20)); // a PEP acknowledges nothing after FIN
     });
     let mut body = Vec::new();
     client.read_to_end(&mut body).unwrap();

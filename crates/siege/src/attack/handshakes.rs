@@ -20,7 +20,7 @@ use crate::{
     user,
 };
 
-/// A packet of a version that nobody speaks, as RFC 9000 §15 reserves it.
+/// A packet of a version that does not exist, as RFC 9000 §15 reserves it.
 const UNKNOWN_VERSION: [u8; 7] = [0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 0, 0];
 
 /// Begin handshakes and never continue them

@@ -22,7 +22,7 @@ use crate::{
     user::{self, Served},
 };
 
-/// The length of a header section that is just permitted (docs/threats.md) but never complete.
+/// The length of a header section that is just permitted (docs/design/threats.md) but never complete.
 const SECTION: usize = 16_000;
 
 /// The number of numbered payloads behind a gap, the flows that have one, and the size of payloads.

@@ -84,7 +84,7 @@ impl Restart {
     }
 }
 
-/// Somebody who sends packets of connections that nobody has.
+/// A stranger who sends packets of connections that do not exist.
 struct Stranger {
     sent: Arc<AtomicUsize>,
     ends: Arc<AtomicBool>,
@@ -108,7 +108,7 @@ impl Stranger {
                 packet.fill_with(rand::random);
                 // RFC 9000 §17.3.1: the first two bits of a short header are 0 and 1.
                 packet[0] = 0x40 | packet[0] & 0x3f;
-                // An error says that nobody listened for an earlier packet.
+                // An error says that an earlier packet met no listener.
                 if socket.send_to(&packet, to).is_ok() {
                     counter.fetch_add(1, Relaxed);
                 }

@@ -1,4 +1,4 @@
-//! Who may tell of packets: the key that a PEP and a sender share.
+//! Who may report packets: the key that a PEP and a sender share.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl PepKey {
     /// half of an HMAC.
     pub const MAC_LEN: usize = 16;
 
-    /// A key of these bytes, which nobody can guess.
+    /// A key of these bytes, which must be unpredictable.
     pub fn new(bytes: [u8; Self::LEN]) -> Self {
         Self { bytes, hmac: hmac::Key::new(hmac::HMAC_SHA256, &bytes) }
     }

@@ -1,5 +1,5 @@
 //! PEP-ACKs: what a performance-enhancing proxy (PEP) on the path tells the sender of packets that have
-//! passed it (`docs/wire.md`). This module has those for QUIC; [`tcp`] has those for TCP.
+//! passed it (`docs/design/wire.md`). This module has those for QUIC; [`tcp`] has those for TCP.
 
 mod key;
 pub mod tcp;
@@ -113,7 +113,7 @@ pub struct PepAck {
 }
 
 impl PepAck {
-    /// The most packets that one tells of. Its payload has 1001 bytes then.
+    /// The most packets that one covers. Its payload has 1001 bytes then.
     pub const SEEN_MAX: usize = 80;
 
     /// The first bytes of each: a long header, the version `TPEP`, and 255 as the length of the first
@@ -184,7 +184,7 @@ pub enum PepAckError {
     #[error("it does not begin as a PEP-ACK of version 1")]
     Start,
     /// The number of packets or ranges is not allowed.
-    #[error("it tells of {0} packets or ranges")]
+    #[error("it covers {0} packets or ranges")]
     Count(usize),
     /// The length does not fit the number of packets or ranges.
     #[error("it has {len} bytes instead of {expected}")]

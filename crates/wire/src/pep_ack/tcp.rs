@@ -1,4 +1,4 @@
-//! PEP-ACKs for TCP: an experimental option in a segment that stacks ignore (`docs/wire.md`).
+//! PEP-ACKs for TCP: an experimental option in a segment that stacks ignore (`docs/design/wire.md`).
 
 use bytes::{Buf, BufMut};
 
@@ -27,7 +27,7 @@ pub struct TcpPepAck {
 }
 
 impl TcpPepAck {
-    /// The most ranges that one tells of. The option then takes all 40 bytes that a segment has for
+    /// The most ranges that one covers. The option then takes all 40 bytes that a segment has for
     /// options.
     pub const SEEN_MAX: usize = 2;
 

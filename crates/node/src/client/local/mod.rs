@@ -10,7 +10,7 @@
 //!   ([`Step::ToTarget`]) may follow at once and should travel together with the request. When the
 //!   proxy grants the connection, call [`Local::on_granted`] before the first
 //!   [`Local::from_target`]; when it is refused, call [`Local::on_refused`]. No answer is sent to
-//!   the program before, because a program that was told of a success cannot be told the cause of
+//!   the program before, because a program that has got a success cannot be told the cause of
 //!   a failure any more.
 //! - At [`Step::Disconnect`], close the connection to the target and feed nothing more of it.
 //! - After [`Step::Splice`], all bytes pass unchanged in both directions, so that this object is not
@@ -214,7 +214,7 @@ impl Local {
     }
 
     /// Handles the end of the target's bytes, which is clean unless the connection broke. After
-    /// [`Step::Splice`] it has no effect, since the two ends of the bytes then concern nobody else.
+    /// [`Step::Splice`] it has no effect, since the ends of the bytes then concern only the program and the target.
     pub fn target_ended(&mut self, is_clean: bool) {
         if let Protocol::Http1(http1) = &mut self.protocol {
             http1.target_ended(is_clean);

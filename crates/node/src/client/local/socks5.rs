@@ -98,7 +98,7 @@ impl Socks5 {
         let count = usize::from(*count);
         let methods = rest.get(..count)?;
         let is_offered = |method| methods.contains(&method);
-        // Many programs offer a password although nobody asked for one.
+        // Many programs offer a password without being asked for one.
         let method = match self.password {
             None if is_offered(NO_AUTHENTICATION) => NO_AUTHENTICATION,
             _ if is_offered(USER_AND_PASSWORD) => USER_AND_PASSWORD,
@@ -188,7 +188,7 @@ impl Socks5 {
     pub(super) fn on_granted(&mut self) {
         if self.state == State::Connecting {
             self.state = State::Passing;
-            // The client cannot know the proxy's address towards the target, which nobody uses.
+            // The client cannot know the proxy's address towards the target, which programs do not use.
             self.reply(reply(SocksReply::Succeeded, UNSPECIFIED));
             self.steps.push_back(Step::Splice);
         }

@@ -77,7 +77,7 @@ const LEN_MAX: usize = 8192;
 /// The longest time for which a flow may go on without another look at its token.
 const UNTIL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// A claim of tokens that tell of events, such as the end of a session. RFC 8417 §2.2: "It also SHOULD NOT be possible
+/// A claim of tokens that report events, such as the end of a session. RFC 8417 §2.2: "It also SHOULD NOT be possible
 /// to confuse" them with others.
 const EVENTS: &str = "events";
 

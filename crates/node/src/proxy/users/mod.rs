@@ -32,7 +32,7 @@ pub fn is_user_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whether credentials may name a user so. What stands for clients that show nothing is nobody's own name.
+/// Whether a credential may use this user name. The name for anonymous clients is reserved.
 pub(crate) fn is_own_name(text: &str) -> bool {
     is_user_name(text) && text != UserRules::ANYONE
 }
@@ -106,7 +106,7 @@ impl Users {
         }
     }
 
-    /// The present month. `None`: nobody has said what time it is.
+    /// The present month. `None`: the time is not known yet.
     pub fn month(&self) -> Option<Month> {
         let month = self.0.clock.month.load(Relaxed);
         (month != 0).then_some(Month(month))

@@ -58,7 +58,7 @@ struct Tracking {
     inner: Box<dyn Controller>,
     path: u32,
     deliveries: Deliveries,
-    /// Whether PEPs may tell of packets, and where.
+    /// Whether PEPs may acknowledge packets, and where.
     passage: Option<Passage>,
     /// The observer that writes a qlog, if there is one.
     qlog: Option<Observer>,

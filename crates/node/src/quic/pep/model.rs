@@ -1,6 +1,6 @@
 //! Packets that an endpoint sends, and PEP-ACKs that come from PEPs and from others, as the input says.
 //!
-//! A PEP-ACK of a PEP with a key tells of a packet only if the PEP made it. Each packet is told of at most once, with
+//! A PEP-ACK of a PEP with a key covers a packet only if the PEP made it. Each packet is covered at most once, with
 //! its connection and its number, and every one that is recent enough is found. Every PEP-ACK is counted once. What
 //! follows for the domains of the path is sound, whatever order reports, acknowledgements and losses come in.
 
@@ -25,7 +25,7 @@ struct Run {
     listener: Listener,
     key: PepKey,
     now: Instant,
-    /// The packet of each slice of which nobody has told, and when it was sent.
+    /// The packet of each slice that was not reported yet, and when it was sent.
     untold: BTreeMap<Slice, (ConnectionId, u64, Instant)>,
     /// What the path of each connection looks like to its sender.
     feedback: [Feedback; 2],
@@ -118,7 +118,7 @@ impl Run {
         }
     }
 
-    /// A PEP-ACK in the right form, which tells of packets that were sent some numbers ago.
+    /// A PEP-ACK in the right form, which covers packets that were sent some numbers ago.
     fn hear_pep(&mut self, reader: &mut Reader<'_>) {
         let pep = reader.choose(&PEPS);
         let (how, back, count) = (reader.byte(), reader.byte(), reader.byte());

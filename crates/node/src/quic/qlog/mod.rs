@@ -1,6 +1,6 @@
 //! The qlog of a connection ([main schema], [events of QUIC]), written as JSON text sequences (RFC 7464).
 //!
-//! The engine has qlog too, but where it is compiled in, it prepares each event even if nobody wants
+//! The engine has qlog too, but where it is compiled in, it prepares each event even if no file wants
 //! one, which takes a tenth of a proxy's time. Here the events come from what a connection's packet
 //! protection and its congestion controller see. Without a file nothing is done.
 //!

@@ -208,7 +208,7 @@ proptest! {
         let [wired, access] = case.lost;
         prop_assert!(losses.wired <= wired && losses.access <= access, "{losses:?} {:?}", case.lost);
         let told = losses.wired + losses.access;
-        // The last packets of a burst may be lost before any PEP-ACK tells of later ones.
+        // The last packets of a burst may be lost before any PEP-ACK covers later ones.
         prop_assert!(told + 5 >= (wired + access) * 4 / 5, "{losses:?} {:?}", case.lost);
     }
 }

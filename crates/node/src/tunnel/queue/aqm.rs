@@ -16,7 +16,7 @@
 //! All times but one count only while the tunnel receives acknowledgements. A queue that an outage
 //! built up is no sign of a sender that is too fast.
 //!
-//! `docs/adr/0019` has the measurements.
+//! `benchmarks/notes/short-queue-before-an-ordered-exit.md` has the measurements.
 
 use std::time::{Duration, Instant};
 

@@ -15,7 +15,7 @@
 //!   (`kPacketThreshold`, RFC 9002 §6.1.1). They retransmit its data and slow down.
 //!
 //! [`Resequence::Window`] solves the first problem, [`Resequence::Ordered`] solves both.
-//! `docs/adr/0017` has the numbers.
+//! `docs/design/adr/0017` has the numbers.
 //!
 //! # Rules
 //!

@@ -140,7 +140,7 @@ impl Http1 {
                 self.target.push(bytes);
                 self.advance();
             }
-            // Nobody asked for these bytes, so they must not become the answer of a later request.
+            // These bytes answer no request, so they must not become the answer of a later request.
             State::Idle => self.disconnect(),
             State::Connecting | State::Ended => {}
         }
@@ -314,7 +314,7 @@ impl Http1 {
     fn begin_response(&mut self) -> bool {
         let State::Exchange(exchange) = &self.state else { return false };
         let mut asked = exchange.asked;
-        // A program that is told of an error does not always send the rest of its request.
+        // A program that gets an error does not always send the rest of its request.
         if !exchange.is_uploaded() {
             asked.connection = Connection::Closes;
         }

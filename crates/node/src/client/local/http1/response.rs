@@ -84,7 +84,7 @@ pub(super) fn parse(head: &[u8], fields_max: usize, asked: Asked) -> Result<Resp
     }
     let kind = match code {
         101 if asked.connection == Connection::Upgrades => Kind::Switching,
-        101 => return Err(BadResponse("it changes to a protocol that nobody asked for")),
+        101 => return Err(BadResponse("it changes to a protocol that was not requested")),
         100..200 => Kind::Interim,
         _ => Kind::Final,
     };
