@@ -175,12 +175,12 @@ impl Hop {
             protocol: Some("connect-udp".to_owned()),
             headers,
         };
-        let mut carrier = self.peer.carrier()?;
+        let mut http = self.peer.carrier()?;
         // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before it has received the setting.
-        carrier.peer_settings()?;
-        let stream = carrier.request(&head, End::More)?;
+        http.peer_settings()?;
+        let stream = http.request(&head, End::More)?;
         self.flows.insert(stream, Flow::new(carries, target.clone()));
-        self.beside.on_requested(stream, offer, || carrier.quic().seal_secrets(stream));
+        self.beside.on_requested(stream, offer, || http.quic().seal_secrets(stream));
         self.tunnel.on_requested(stream, &wishes);
         Some(stream)
     }
