@@ -8,7 +8,7 @@ use tracing::{trace, warn};
 
 use crate::{
     advice,
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, TransferError},
     hops::{self, Retries},
     log,
     pair::SERVICE_PORT,
@@ -40,7 +40,7 @@ pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<S
     match tunnel.end {
         // A signal is the usual end of a client that has no end of its own.
         Err(ClientError::Interrupted) if !ends_by_itself => {}
-        result => result.map_err(|error| CliError::Client { error })?,
+        result => result.map_err(|error| TransferError::Client { error })?,
     }
     Ok(run::after_grace(finished)?.node.stats())
 }

@@ -16,7 +16,7 @@ use tandem_node::quic::Fleet;
 
 use crate::{
     config::ValueError,
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, FileError},
     secret_file::warn_if_shared,
     tls,
 };
@@ -68,7 +68,7 @@ impl TryFrom<FleetSettings> for FleetSetup {
 }
 
 impl FleetSetup {
-    pub(crate) fn to_node(&self) -> Result<Option<Fleet>, ConfigError> {
+    pub(crate) fn to_node(&self) -> Result<Option<Fleet>, FileError> {
         let (Some(file), Some(ServerId(server_id))) = (&self.fleet_file, &self.server_id) else {
             return Ok(None);
         };
@@ -102,12 +102,12 @@ impl fmt::Display for ServerId {
     }
 }
 
-fn in_file(file: &Path, line: usize, reason: String) -> ConfigError {
-    ConfigError::InFile { file: file.to_owned(), line, key: None, seen: None, reason }
+fn in_file(file: &Path, line: usize, reason: String) -> FileError {
+    FileError::InFile { file: file.to_owned(), line, key: None, seen: None, reason }
 }
 
-fn read_file(file: &Path) -> Result<FleetFile, ConfigError> {
-    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+fn read_file(file: &Path) -> Result<FleetFile, FileError> {
+    let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
     let text = fs::read_to_string(file).map_err(unreadable)?;
     FleetFile::parse(&text).map_err(|fault| in_file(file, fault.line, fault.reason))
 }

@@ -22,7 +22,7 @@ use crate::{
         Within, WorkFor,
     },
     download::{Download, Sha256Hex, Wanted},
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, TransferError},
     fetch::fetch,
     hops::{self, GroupStreams},
     mode,
@@ -196,7 +196,7 @@ impl Get {
         plan: &Plan,
         download: &mut Download,
         bar: &Bar,
-    ) -> Result<Fetched, CliError> {
+    ) -> Result<Fetched, TransferError> {
         let mut signals = Signals::new()?;
         let mut patience = self.patience.begin(clock::now());
         let max = self.max_redirs.map_or(MaxRedirs::DEFAULT, |Within(max)| max);
@@ -204,7 +204,7 @@ impl Get {
         let mut url = self.url.clone();
         loop {
             let resume = download.resume().cloned();
-            let mut node = Client::new(plan.client(&url, resume)).map_err(ConfigError::from)?;
+            let mut node = Client::new(plan.client(&url, resume))?;
             if self.require_mode.unwrap_or_default() {
                 node.require_mode();
             }

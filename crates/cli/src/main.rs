@@ -53,10 +53,9 @@ mod users;
 
 use std::{env, ffi::OsStr, process::ExitCode};
 
+use crate::error::CliError;
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 use tracing::Level;
-
-use crate::error::CliError;
 
 /// QUIC tunnels (MASQUE) whose two transport layers work together.
 #[derive(Debug, Parser)]

@@ -22,12 +22,12 @@ use crate::{
     admin::{self, Admin, AdminAddr, BUSIEST, Role},
     config::{Layered, ListenAddr, Settings, TransportSettings, TransportSetup, Within, WorkFor},
     descriptors,
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, FileError},
     fleet::{FleetSettings, FleetSetup},
     memory::{self, MemoryBound},
     paths::Paths,
     peps,
-    server::{self, Change, Changes},
+    server::{self, Change, Changes, ServeError, SetupError},
     takeover::Address,
     text,
     threads::Threads,
@@ -58,8 +58,9 @@ impl Origin {
         let config = setup.to_node(&identity)?;
         identity.report();
         let files = Files::below(&setup.root);
-        let files =
-            files.map_err(|error| ConfigError::Unreadable { file: setup.root.clone(), error })?;
+        let files = files.map_err(|error| {
+            SetupError::from(FileError::Unreadable { file: setup.root.clone(), error })
+        })?;
         if let Some(checked) = self.settings.checked(&setup, &config.limits) {
             return text::print(checked.trim_end());
         }
@@ -85,7 +86,7 @@ impl Origin {
                 }
             }
         };
-        server::serve(nodes, address, (&changes, read), look, admin.as_ref())
+        Ok(server::serve(nodes, address, (&changes, read), look, admin.as_ref())?)
     }
 }
 
@@ -227,7 +228,7 @@ impl OriginSetup {
         config: &OriginConfig,
         files: &Files,
         tick: Option<Duration>,
-    ) -> Result<(Vec<(tandem_node::Origin, DriverOptions)>, Address), CliError> {
+    ) -> Result<(Vec<(tandem_node::Origin, DriverOptions)>, Address), ServeError> {
         let grace = server::grace(&config.limits);
         let memory_in_use = Some(memory::gauge());
         memory::warn_of_group(self.memory.0);
@@ -248,7 +249,7 @@ impl OriginSetup {
                 limits: limits.clone(),
                 ..config.clone()
             };
-            let node = tandem_node::Origin::new(config).map_err(ConfigError::from)?;
+            let node = tandem_node::Origin::new(config)?;
             let (listener, files) = (Some(listener), Some(files.clone()));
             let options = DriverOptions {
                 listener,
@@ -264,16 +265,16 @@ impl OriginSetup {
     }
 
     /// What tells of the paths to clients. `None`: there are no PEPs.
-    fn paths(&self) -> Result<Option<Paths>, CliError> {
+    fn paths(&self) -> Result<Option<Paths>, ServeError> {
         if self.peps.is_none() {
             return Ok(None);
         }
         Paths::new(self.json, self.transport.qlog_dir()).map(Some)
     }
 
-    fn to_node(&self, identity: &Identity) -> Result<OriginConfig, ConfigError> {
+    fn to_node(&self, identity: &Identity) -> Result<OriginConfig, SetupError> {
         if !self.root.is_dir() {
-            return Err(ConfigError::NoFolder { what: "root", path: self.root.clone() });
+            return Err(FileError::NoFolder { what: "root", path: self.root.clone() }.into());
         }
         Ok(OriginConfig {
             transport: Transport {
@@ -298,7 +299,7 @@ struct OriginChanges<'a> {
 }
 
 impl Changes<tandem_node::Origin> for OriginChanges<'_> {
-    fn reload(&self) -> Result<(Change<tandem_node::Origin>, String), ConfigError> {
+    fn reload(&self) -> Result<(Change<tandem_node::Origin>, String), SetupError> {
         Ok((self.renew()?, self.setup.tls.reloaded(&[])))
     }
 
@@ -306,7 +307,7 @@ impl Changes<tandem_node::Origin> for OriginChanges<'_> {
         self.setup.tls.files()
     }
 
-    fn renew(&self) -> Result<Change<tandem_node::Origin>, ConfigError> {
+    fn renew(&self) -> Result<Change<tandem_node::Origin>, SetupError> {
         let OriginSetup { tls, .. } = self.setup;
         let new = tls.reread(self.identity)?;
         let tls = ServerTls::new(tls.server_config(&new, None)?)?;
@@ -314,7 +315,7 @@ impl Changes<tandem_node::Origin> for OriginChanges<'_> {
         Ok(Arc::new(move |origin: &mut tandem_node::Origin| origin.set_tls(&tls)))
     }
 
-    fn begin(&self, _: Option<UnixStream>) -> Result<(), CliError> {
+    fn begin(&self, _: Option<UnixStream>) -> Result<(), ServeError> {
         self.renewals.replace(self.setup.tls.renewals());
         Ok(())
     }

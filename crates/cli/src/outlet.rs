@@ -16,12 +16,11 @@ use std::{
     time::Duration,
 };
 
+use crate::error::SystemError;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
 };
-
-use crate::error::CliError;
 
 /// The most bytes that wait in the queue of an outlet: some 5,000 lines, which is what the end of a client with
 /// 4,000 flows makes at once. A pipe has room for 64 kB beyond that.
@@ -73,12 +72,12 @@ struct Queue {
 
 impl Outlet {
     /// Starts the thread that writes to the target.
-    pub(crate) fn start(name: &str, target: impl Target) -> Result<Self, CliError> {
+    pub(crate) fn start(name: &str, target: impl Target) -> Result<Self, SystemError> {
         let shared = Arc::new(Shared::default());
         let mut writer =
             Writer { shared: Arc::clone(&shared), target, told: 0, state: State::Fine };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || writer.run());
-        thread.map_err(|error| CliError::System { what: "start a thread", error })?;
+        thread.map_err(SystemError::thread)?;
         Ok(Self(shared))
     }
 

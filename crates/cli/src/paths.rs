@@ -19,9 +19,10 @@ use tracing::info;
 
 use crate::{
     admin::{PathTotals, PlaceCounts},
-    error::CliError,
+    error::WriteError,
     outlet::{self, Outlet, Target},
     qlog::{self, since_1970},
+    server::ServeError,
     text,
 };
 
@@ -146,9 +147,11 @@ struct FromNode {
 
 impl Paths {
     /// Begins a qlog file in a folder, if there is one.
-    pub(crate) fn new(has_json: bool, qlog_dir: Option<&Path>) -> Result<Self, CliError> {
+    pub(crate) fn new(has_json: bool, qlog_dir: Option<&Path>) -> Result<Self, ServeError> {
         let json = has_json.then(|| Outlet::start("tandem-json", Lines::ToStdout)).transpose()?;
-        let qlog = |dir| Outlet::start("tandem-paths", Lines::ToFile(begin_qlog(dir)?));
+        let qlog = |dir| {
+            Ok::<_, ServeError>(Outlet::start("tandem-paths", Lines::ToFile(begin_qlog(dir)?))?)
+        };
         let qlog = qlog_dir.map(qlog).transpose()?;
         let (totals, moves, nodes) = Default::default();
         Ok(Self { json, totals, qlog, moves, nodes })
@@ -254,9 +257,9 @@ fn rounded(number: f64) -> f64 {
 
 /// Begins a file `origin-paths-TIME.sqlog`, whose time is in milliseconds since 1970. Its only kind of
 /// event, `tandem:path`, has the fields of `tandem origin --json`.
-fn begin_qlog(dir: &Path) -> Result<File, CliError> {
+fn begin_qlog(dir: &Path) -> Result<File, WriteError> {
     let path = dir.join(format!("origin-paths-{}.sqlog", since_1970().as_millis()));
-    let write = |error| CliError::Write { file: path.clone(), error };
+    let write = |error| WriteError { file: path.clone(), error };
     let header = qlog::record(&qlog::header("the two domains of paths with PEPs", "server"));
     fs::write(&path, header).map_err(write)?;
     File::options().append(true).open(&path).map_err(write)

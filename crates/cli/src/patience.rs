@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::error::TransferError;
 use tandem_units::{ByteCount, HumanDuration, Rate};
-
-use crate::error::CliError;
 
 /// The time without a byte after which a transfer is given up. A server that has nothing to send yet, or a tunnel that
 /// is built again, takes seconds.
@@ -63,7 +62,7 @@ pub(crate) enum GaveUp {
     },
 }
 
-impl From<GaveUp> for CliError {
+impl From<GaveUp> for TransferError {
     fn from(why: GaveUp) -> Self {
         match why {
             GaveUp::MaxTime(time) => Self::MaxTime { time: HumanDuration(time) },

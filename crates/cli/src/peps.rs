@@ -7,32 +7,32 @@ use tandem_node::quic::Peps;
 use tandem_pep::parse_peps;
 use tandem_wire::{PepId, PepKey};
 
-use crate::{error::ConfigError, secret_file::warn_if_shared};
+use crate::{error::FileError, secret_file::warn_if_shared};
 
 /// Reads all PEPs of a file, of which there is at least one. Warns if others on this machine can read
 /// the keys.
-pub(crate) fn read(file: &Path) -> Result<Peps, ConfigError> {
+pub(crate) fn read(file: &Path) -> Result<Peps, FileError> {
     let peps = read_lines(file)?;
     Ok(Peps(peps.into_iter().map(|(id, (key, _))| (id, key)).collect()))
 }
 
 /// Reads the only PEP of a file.
-pub(crate) fn read_one(file: &Path) -> Result<(PepId, Option<PepKey>), ConfigError> {
+pub(crate) fn read_one(file: &Path) -> Result<(PepId, Option<PepKey>), FileError> {
     let peps = read_lines(file)?;
     let last = peps.iter().map(|(_, (_, line))| *line).max().unwrap_or_default();
     let (file, reason) = (file.to_owned(), "there is a second PEP in it, but a PEP has one ID");
     let mut peps = peps.into_iter();
     let only = peps.next().filter(|_| peps.len() == 0);
-    only.map(|(id, (key, _))| (id, key)).ok_or(ConfigError::Pep { file, line: last, reason })
+    only.map(|(id, (key, _))| (id, key)).ok_or(FileError::Pep { file, line: last, reason })
 }
 
 /// The key of each PEP, and the line that names it.
 type Lines = BTreeMap<PepId, (Option<PepKey>, usize)>;
 
-fn read_lines(file: &Path) -> Result<Lines, ConfigError> {
-    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+fn read_lines(file: &Path) -> Result<Lines, FileError> {
+    let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
     let text = fs::read_to_string(file).map_err(unreadable)?;
-    let wrong = |line, reason| ConfigError::Pep { file: file.to_owned(), line, reason };
+    let wrong = |line, reason| FileError::Pep { file: file.to_owned(), line, reason };
     let mut peps = BTreeMap::new();
     for (line, parsed) in parse_peps(&text) {
         let (id, key) = parsed.map_err(|reason| wrong(line, reason))?;

@@ -27,7 +27,7 @@ use crate::{
     fleet::{FleetSettings, FleetSetup},
     memory::{self, MemoryBound},
     proxy_pep::{ProxyPepSettings, ProxyPepSetup},
-    server::{self, Change, Changes},
+    server::{self, Change, Changes, ServeError, SetupError},
     takeover::Address,
     text,
     threads::Threads,
@@ -339,7 +339,7 @@ impl ProxySetup {
             keeper: &keeper,
             renewals: RefCell::default(),
         };
-        server::serve(nodes, address, (&changes, read), look, admin.as_ref())
+        Ok(server::serve(nodes, address, (&changes, read), look, admin.as_ref())?)
     }
 
     /// The files that are read again when they change.
@@ -352,8 +352,8 @@ impl ProxySetup {
         &self,
         config: &ProxyConfig,
         limits: Limits,
-    ) -> Result<(Vec<(tandem_node::Proxy, DriverOptions)>, Address), CliError> {
-        let tls = ServerTls::new(config.tls.clone()).map_err(ConfigError::from)?;
+    ) -> Result<(Vec<(tandem_node::Proxy, DriverOptions)>, Address), ServeError> {
+        let tls = ServerTls::new(config.tls.clone())?;
         let grace = server::grace(&limits);
         let memory_in_use = Some(memory::gauge());
         memory::warn_of_group(self.memory.0);
@@ -376,7 +376,7 @@ impl ProxySetup {
                 limits: limits.clone(),
                 ..config.clone()
             };
-            let node = tandem_node::Proxy::with_tls(config, &tls).map_err(ConfigError::from)?;
+            let node = tandem_node::Proxy::with_tls(config, &tls)?;
             let listener = Some(listener);
             let options =
                 DriverOptions { listener, grace, memory_in_use, tick, ..DriverOptions::default() };
@@ -399,7 +399,7 @@ impl ProxySetup {
         (limits, open_files)
     }
 
-    fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, ConfigError> {
+    fn to_node(&self, identity: &Identity) -> Result<ProxyConfig, SetupError> {
         Ok(ProxyConfig {
             transport: Transport {
                 reset_secret: identity.reset_secret(),
@@ -438,7 +438,7 @@ struct ProxyChanges<'a> {
 
 impl ProxyChanges<'_> {
     /// The certificate in the files, and TLS with it.
-    fn tls(&self) -> Result<(Identity, ServerTls), ConfigError> {
+    fn tls(&self) -> Result<(Identity, ServerTls), SetupError> {
         let ProxySetup { tls, client_ca, .. } = self.setup;
         let new = tls.reread(self.identity)?;
         let tls = ServerTls::new(tls.server_config(&new, client_ca.as_deref())?)?;
@@ -449,7 +449,7 @@ impl ProxyChanges<'_> {
 impl Changes<tandem_node::Proxy> for ProxyChanges<'_> {
     /// Reads certificate, key, CA of clients, tokens and the limits of users again. The proxy changes only if all
     /// of them are good.
-    fn reload(&self) -> Result<(Change<tandem_node::Proxy>, String), ConfigError> {
+    fn reload(&self) -> Result<(Change<tandem_node::Proxy>, String), SetupError> {
         let Self { setup, users, .. } = self;
         let (new, tls) = self.tls()?;
         let access = setup.users.access()?;
@@ -468,13 +468,13 @@ impl Changes<tandem_node::Proxy> for ProxyChanges<'_> {
         self.setup.certificate_files()
     }
 
-    fn renew(&self) -> Result<Change<tandem_node::Proxy>, ConfigError> {
+    fn renew(&self) -> Result<Change<tandem_node::Proxy>, SetupError> {
         let (new, tls) = self.tls()?;
         new.report();
         Ok(Arc::new(move |proxy: &mut tandem_node::Proxy| proxy.set_tls(&tls)))
     }
 
-    fn begin(&self, usage: Option<UnixStream>) -> Result<(), CliError> {
+    fn begin(&self, usage: Option<UnixStream>) -> Result<(), ServeError> {
         self.renewals.replace(self.setup.tls.renewals());
         let users = &self.setup.users;
         match self.keeper.begin(users.usage_store.as_deref(), self.users, usage) {

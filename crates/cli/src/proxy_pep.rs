@@ -6,7 +6,10 @@ use serde::Serialize;
 use tandem_node::proxy::PepSettings;
 use tandem_pep::{Config, Servers, TcpForm};
 
-use crate::{error::ConfigError, peps};
+use crate::{
+    error::{ConfigError, FileError},
+    peps,
+};
 
 /// How many flows a PEP knows at a time: 1.5 kB each.
 const FLOWS_MAX: usize = 10_000;
@@ -63,7 +66,7 @@ impl TryFrom<ProxyPepSettings> for ProxyPepSetup {
 }
 
 impl ProxyPepSetup {
-    pub(crate) fn to_node(&self) -> Result<Option<PepSettings>, ConfigError> {
+    pub(crate) fn to_node(&self) -> Result<Option<PepSettings>, FileError> {
         let Some(file) = &self.pep_file else { return Ok(None) };
         let (id, key) = peps::read_one(file)?;
         let pep = Config { id, key, flows_max: FLOWS_MAX, tcp_form: TcpForm::default() };

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tandem_node::quic::QlogFiles;
 
 pub(crate) use self::background::{cut, flush};
-use crate::{error::CliError, log, outcome::Outcome, secret_file};
+use crate::{error::WriteError, log, outcome::Outcome, secret_file};
 
 /// The character before each record of a JSON text sequence (RFC 7464).
 const RECORD_SEPARATOR: char = '\u{1e}';
@@ -46,14 +46,14 @@ pub(crate) fn since_1970() -> Duration {
 
 /// Writes a file `get-chain-TIME.sqlog`, whose time is in milliseconds since 1970. Its only event,
 /// `tandem:chain_overhead`, has the fields of `get --json` about the chain.
-pub(crate) fn write_chain(dir: &Path, outcome: &Outcome) -> Result<(), CliError> {
+pub(crate) fn write_chain(dir: &Path, outcome: &Outcome) -> Result<(), WriteError> {
     let time = since_1970().as_millis();
     let file = dir.join(format!("get-chain-{time}.sqlog"));
     let header = header("the cost of a chain of tunnels", "client");
     let event = event(u64::try_from(time).unwrap_or(u64::MAX), outcome);
     let text = record(&header) + &record(&event);
     let write = || secret_file::create_new(&file)?.write_all(text.as_bytes());
-    write().map_err(|error| CliError::Write { file: file.clone(), error })
+    write().map_err(|error| WriteError { file: file.clone(), error })
 }
 
 /// One record of a qlog file.

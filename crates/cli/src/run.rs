@@ -8,14 +8,14 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use crate::{error::CliError, text};
+use crate::{error::SystemError, text};
 
 /// A runtime of one thread, as the driver needs it.
-pub(crate) fn runtime() -> Result<Runtime, CliError> {
+pub(crate) fn runtime() -> Result<Runtime, SystemError> {
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| CliError::System { what: "start the event loop", error })
+        .map_err(|error| SystemError { what: "start the event loop", error })
 }
 
 /// SIGINT (Ctrl-C), SIGTERM, and SIGHUP for programs that end with their terminal or their parent.
@@ -29,7 +29,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Listens from now on. Call within a runtime.
-    pub(crate) fn new() -> Result<Self, CliError> {
+    pub(crate) fn new() -> Result<Self, SystemError> {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
@@ -39,7 +39,7 @@ impl Signals {
     }
 
     /// Listens for SIGHUP too, which would otherwise end the process before it has said why it ends.
-    pub(crate) fn with_hangup() -> Result<Self, CliError> {
+    pub(crate) fn with_hangup() -> Result<Self, SystemError> {
         Ok(Self { hangup: Some(listen(SignalKind::hangup())?), ..Self::new()? })
     }
 
@@ -68,16 +68,16 @@ impl Signals {
 }
 
 /// Listens for a signal from now on. Call within a runtime.
-pub(crate) fn listen(kind: SignalKind) -> Result<Signal, CliError> {
-    signal(kind).map_err(|error| CliError::System { what: "listen for signals", error })
+pub(crate) fn listen(kind: SignalKind) -> Result<Signal, SystemError> {
+    signal(kind).map_err(|error| SystemError { what: "listen for signals", error })
 }
 
 /// A node that does not end in time after a signal has still done its work.
-pub(crate) fn after_grace<N>(finished: Finished<N>) -> Result<Finished<N>, CliError> {
+pub(crate) fn after_grace<N>(finished: Finished<N>) -> Result<Finished<N>, SystemError> {
     match &finished.result {
         Ok(()) | Err(DriveError::GraceExpired(_)) => Ok(finished),
         Err(DriveError::Body(error)) => {
-            Err(CliError::System { what: "write", error: io::Error::from(error.kind()) })
+            Err(SystemError { what: "write", error: io::Error::from(error.kind()) })
         }
     }
 }

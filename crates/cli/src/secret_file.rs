@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use crate::{error::CliError, text};
+use crate::{error::WriteError, text};
 
 /// The mode of files that only their owner may read.
 const OWNER_ONLY: u32 = 0o600;
@@ -57,15 +57,15 @@ fn take_from_others(file: &File) {
 fn take_from_others(_: &File) {}
 
 /// Writes a file that does not exist yet, with this mode where the system has modes.
-pub(crate) fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), CliError> {
+pub(crate) fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), WriteError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
     #[cfg(not(unix))]
     let _ = mode;
-    let mut opened = options.open(file).map_err(CliError::write(file))?;
-    opened.write_all(text.as_bytes()).map_err(CliError::write(file))
+    let mut opened = options.open(file).map_err(WriteError::of(file))?;
+    opened.write_all(text.as_bytes()).map_err(WriteError::of(file))
 }
 
 /// Warns if users other than the owner of a file can read it. `what` says which secret is in it.

@@ -6,27 +6,27 @@ use std::{fs, path::Path};
 use tandem_files::Fault;
 use tandem_node::proxy::{NamedToken, Token};
 
-use crate::{error::ConfigError, secret_file::warn_if_shared};
+use crate::{error::FileError, secret_file::warn_if_shared};
 
 /// Reads all tokens of a file, of which there is at least one. Warns if others on this machine can
 /// read the file.
-pub(crate) fn read_all(file: &Path) -> Result<Vec<NamedToken>, ConfigError> {
-    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+pub(crate) fn read_all(file: &Path) -> Result<Vec<NamedToken>, FileError> {
+    let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
     let text = fs::read_to_string(file).map_err(unreadable)?;
     warn_if_shared(file, "the tokens");
     let tokens = tandem_files::tokens::parse(&text).map_err(|Fault { line, reason }| {
-        ConfigError::Token { file: file.to_owned(), line, reason }
+        FileError::Token { file: file.to_owned(), line, reason }
     })?;
     if tokens.is_empty() {
-        return Err(ConfigError::NoToken { file: file.to_owned() });
+        return Err(FileError::NoToken { file: file.to_owned() });
     }
     Ok(tokens)
 }
 
 /// The token that a client sends: the first one of a file.
-pub(crate) fn read_first(file: &Path) -> Result<Token, ConfigError> {
+pub(crate) fn read_first(file: &Path) -> Result<Token, FileError> {
     let first = read_all(file)?.into_iter().next();
-    first.map(NamedToken::into_token).ok_or_else(|| ConfigError::NoToken { file: file.to_owned() })
+    first.map(NamedToken::into_token).ok_or_else(|| FileError::NoToken { file: file.to_owned() })
 }
 
 #[cfg(test)]

@@ -301,7 +301,7 @@ const ERRORS_OF_OTHERS: [&str; 13] = [
 ];
 
 /// Fields that hold a bare text, and who has written it.
-const OWN_TEXTS: [(&str, &str); 22] = [
+const OWN_TEXTS: [(&str, &str); 23] = [
     ("ClientError.peer", "the authority in a URL of the user, checked to be visible ASCII"),
     ("RequestError.template", "the proxy's own setting"),
     ("UnknownMode.seen", "a setting"),
@@ -309,17 +309,18 @@ const OWN_TEXTS: [(&str, &str); 22] = [
     ("Fault.reason", "a file of the operator"),
     ("ValueError.reason", "a setting"),
     ("ValueError.expected", "a constant"),
-    ("ConfigError.key", "a setting"),
     ("ConfigError.url", "a setting"),
-    ("ConfigError.name", "a setting"),
-    ("ConfigError.seen", "a setting"),
     ("ConfigError.reason", "a setting"),
+    ("FileError.key", "a setting"),
+    ("FileError.seen", "a setting"),
+    ("FileError.reason", "a setting"),
+    ("TlsError.name", "a setting"),
     ("StoreError.reason", "what SQLite says of a file of the operator"),
-    ("CliError.chain", "a flag"),
-    ("CliError.received", "a hash, in hexadecimal"),
-    ("CliError.sent", "a hash, in hexadecimal"),
-    ("CliError.TakeOver.reason", "the process that this one takes over from"),
-    ("CliError.Pep.reason", "what the kernel says"),
+    ("QlogError.chain", "a flag"),
+    ("DemoError.received", "a hash, in hexadecimal"),
+    ("DemoError.sent", "a hash, in hexadecimal"),
+    ("TakeOverError.reason", "the process that this one takes over from"),
+    ("PepError.reason", "what the kernel says"),
     ("JwtKeysError.Malformed.0", "a file of the operator"),
     ("JwtKeysError.reason", "a file of the operator"),
     ("TcpPortsError.0", "a setting"),

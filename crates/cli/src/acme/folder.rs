@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AcmeSetup;
 use crate::{
-    error::CliError,
+    error::WriteError,
     tls::{Life, life_of},
 };
 
@@ -60,7 +60,7 @@ impl<'a> Folder<'a> {
         (account.directory == self.setup.acme_directory).then_some(account.credentials)
     }
 
-    pub(super) fn keep_account(&self, credentials: AccountCredentials) -> Result<(), CliError> {
+    pub(super) fn keep_account(&self, credentials: AccountCredentials) -> Result<(), WriteError> {
         let account = Account { directory: self.setup.acme_directory.clone(), credentials };
         let text = serde_json::to_vec(&account).expect("all keys are strings");
         self.replace(&self.account_file(), &text)
@@ -73,7 +73,7 @@ impl<'a> Folder<'a> {
     }
 
     /// Replaces the certificate and its key together, so that nobody reads one without the other.
-    pub(super) fn keep_certificate(&self, chain: &str, key: &str) -> Result<(), CliError> {
+    pub(super) fn keep_certificate(&self, chain: &str, key: &str) -> Result<(), WriteError> {
         self.replace(&self.setup.file(), format!("{chain}\n{key}").as_bytes())
     }
 
@@ -81,7 +81,7 @@ impl<'a> Folder<'a> {
         self.setup.acme_folder.join("account.json")
     }
 
-    fn replace(&self, file: &Path, contents: &[u8]) -> Result<(), CliError> {
+    fn replace(&self, file: &Path, contents: &[u8]) -> Result<(), WriteError> {
         let write = || -> io::Result<()> {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.setup.acme_folder)?;
             let new = file.with_extension("new");
@@ -96,6 +96,6 @@ impl<'a> Folder<'a> {
             opened.sync_all()?;
             fs::rename(&new, file)
         };
-        write().map_err(CliError::write(file))
+        write().map_err(WriteError::of(file))
     }
 }

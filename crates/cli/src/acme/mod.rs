@@ -19,7 +19,11 @@ use tokio::{sync::oneshot, time};
 
 use self::folder::Folder;
 pub(crate) use self::settings::{AcmeSettings, AcmeSetup};
-use crate::{error::CliError, run::runtime, text};
+use crate::{
+    error::{SystemError, WriteError},
+    run::runtime,
+    text,
+};
 
 /// The wait after the first failure. It grows by [`GROWTH`], so that a name that cannot be proven costs four of the
 /// five failures that Let's Encrypt allows within an hour.
@@ -45,7 +49,10 @@ enum Failure {
     #[error("the server refuses the order: {0}")]
     Refused(StrangerText),
     #[error("{0}")]
-    Here(#[from] CliError),
+    Here(#[from] SystemError),
+    /// A file cannot be written.
+    #[error(transparent)]
+    Folder(#[from] WriteError),
     #[error("cannot listen at {address} for the server's proof (acme-listen): {error}")]
     Listen { address: std::net::SocketAddr, error: std::io::Error },
     #[error(
@@ -79,7 +86,7 @@ pub(crate) struct Renewals {
 
 impl Renewals {
     /// Starts a thread, which does not delay the end of the process.
-    pub(crate) fn start(setup: &AcmeSetup) -> Result<Self, CliError> {
+    pub(crate) fn start(setup: &AcmeSetup) -> Result<Self, SystemError> {
         let (end, ended) = oneshot::channel();
         let (setup, runtime) = (setup.clone(), runtime()?);
         let run = move || {
@@ -93,7 +100,7 @@ impl Renewals {
         thread::Builder::new()
             .name("tandem-acme".to_owned())
             .spawn(run)
-            .map_err(|error| CliError::System { what: "start a thread", error })?;
+            .map_err(SystemError::thread)?;
         Ok(Self { _end: end })
     }
 }

@@ -5,12 +5,11 @@ use std::{
     path::PathBuf,
 };
 
+use crate::error::{ConfigError, TlsError};
 use clap::builder::Resettable;
 use instant_acme::LetsEncrypt;
 use serde::Serialize;
 use url::{Host, Url};
-
-use crate::error::ConfigError;
 
 /// HTTP's port. ACME servers ask there for the proof (RFC 8555 §8.3).
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 80);
@@ -93,7 +92,7 @@ impl AcmeSettings {
         for name in &acme_domain {
             // The certificate authority checks the rest. It does not issue certificates for addresses by this way.
             if !matches!(Host::parse(name), Ok(Host::Domain(domain)) if domain == *name) {
-                return Err(ConfigError::Name { name: name.clone() });
+                return Err(TlsError::Name { name: name.clone() }.into());
             }
         }
         let directory = acme_directory.unwrap_or_else(|| LetsEncrypt::Production.url().to_owned());

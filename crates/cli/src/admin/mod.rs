@@ -13,6 +13,7 @@ mod users;
 pub(crate) mod words;
 
 use std::{
+    io,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -32,7 +33,7 @@ pub(crate) use self::{
     now::{Now, Tunnel, User},
     paths::{PathTotals, PlaceCounts},
 };
-use crate::{error::CliError, qlog::since_1970, text as terminal};
+use crate::{qlog::since_1970, text as terminal};
 
 /// How often nodes are looked at.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
@@ -127,6 +128,16 @@ impl Carried {
     }
 }
 
+/// The admin listener cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen at {address} (--admin): {error}")]
+pub(crate) struct ListenError {
+    /// The address to listen on.
+    address: AdminAddr,
+    /// The cause.
+    error: io::Error,
+}
+
 /// The places in which the nodes of a server leave their states, and where operators see them.
 #[derive(Debug)]
 pub(crate) struct Admin {
@@ -184,9 +195,9 @@ impl Admin {
     }
 
     /// Listens from now on. Call within a runtime.
-    pub(crate) fn listen(&self) -> Result<AdminListener, CliError> {
+    pub(crate) fn listen(&self) -> Result<AdminListener, ListenError> {
         let listener = AdminListener::bind(&self.address.0)
-            .map_err(|error| CliError::Admin { address: self.address.clone(), error })?;
+            .map_err(|error| ListenError { address: self.address.clone(), error })?;
         match listener.local_addr() {
             Some(address) => terminal::say(format_args!("admin page at http://{address}/")),
             None => terminal::say(format_args!("admin listener at {}", self.address)),

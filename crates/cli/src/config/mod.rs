@@ -16,12 +16,11 @@ mod values;
 
 use std::{marker::PhantomData, path::PathBuf};
 
+use crate::error::ConfigError;
 use clap::{ArgMatches, Args, Command, FromArgMatches, builder::Resettable};
 use serde::Serialize;
 pub(crate) use tandem_files::setting::{Setting, ValueError, Within};
 use tandem_node::limits::Limits;
-
-use crate::error::ConfigError;
 
 pub(crate) use example::example;
 pub(crate) use forward::{Forward, Target};

@@ -12,7 +12,10 @@ use tandem_node::quic::{AckPolicy, LossDetection, Mtu, QlogFiles, Transport};
 use tandem_units::Ratio;
 
 use super::{Setting, Within};
-use crate::{error::ConfigError, qlog::QlogDir};
+use crate::{
+    error::{ConfigError, FileError},
+    qlog::QlogDir,
+};
 
 /// Flags, and keys of a file.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -209,7 +212,7 @@ impl TransportSetup {
             return Err(ConfigError::ControllerOff);
         }
         if let Some(dir) = qlog_dir.as_ref().filter(|dir| !dir.is_dir()) {
-            return Err(ConfigError::NoFolder { what: "qlog-dir", path: dir.clone() });
+            return Err(FileError::NoFolder { what: "qlog-dir", path: dir.clone() }.into());
         }
         Ok(Self {
             controller,

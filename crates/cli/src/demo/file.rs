@@ -11,7 +11,10 @@ use tandem_lab::{Contents, Seed};
 use tandem_units::ByteCount;
 use tempfile::TempDir;
 
-use crate::{download::Sha256Hex, error::CliError};
+use crate::{
+    download::Sha256Hex,
+    error::{CliError, DemoError, SystemError},
+};
 
 /// Name of the file, at the origin and at its destination.
 pub(super) const NAME: &str = "demo.bin";
@@ -34,7 +37,7 @@ impl DemoFile {
             tempfile::Builder::new()
                 .prefix("tandem-demo-")
                 .tempdir()
-                .map_err(|error| CliError::System { what: "make a temporary folder", error })
+                .map_err(|error| SystemError { what: "make a temporary folder", error })
         };
         let (root, arrival) = (folder()?, folder()?);
         let path = root.path().join(NAME);
@@ -64,6 +67,6 @@ impl DemoFile {
         if *received == self.sha256 {
             return Ok(());
         }
-        Err(CliError::Corrupt { received: received.0.clone(), sent: self.sha256.0.clone() })
+        Err(DemoError::Corrupt { received: received.0.clone(), sent: self.sha256.0.clone() }.into())
     }
 }

@@ -14,7 +14,7 @@ use super::{
     sample::{Sample, Samples},
     stage::Stage,
 };
-use crate::error::CliError;
+use crate::error::{CliError, SystemError};
 
 /// The current and the earlier samples of a journey.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(super) fn watch<T>(
         let watcher = thread::Builder::new()
             .name("watch".to_owned())
             .spawn_scoped(scope, move || sample(gauges, stage, &has_ended))
-            .map_err(|error| CliError::System { what: "start a thread", error })?;
+            .map_err(SystemError::thread)?;
         let result = journey();
         drop(running);
         let samples = watcher.join().unwrap_or_else(|panic| panic::resume_unwind(panic));

@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::line;
 use crate::{
-    error::CliError,
+    error::SystemError,
     outlet::{self, Outlet, Target, lines_of},
 };
 
@@ -25,7 +25,7 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Lets a thread of its own write all lines from now on, so that no thread that carries packets waits for who reads
 /// them. Commands that end by themselves do without it: their lines and their progress then come in order.
-pub(crate) fn use_own_thread() -> Result<(), CliError> {
+pub(crate) fn use_own_thread() -> Result<(), SystemError> {
     if OUTLET.get().is_none() {
         // Only the main thread comes here.
         drop(OUTLET.set(Outlet::start("tandem-log", Stderr)?));

@@ -50,7 +50,7 @@ impl PepCommand {
         {
             drop((id, key));
             let error = std::io::Error::other("it needs Linux, and this is another system");
-            Err(CliError::System { what: "run a PEP", error })
+            Err(crate::error::SystemError { what: "run a PEP", error }.into())
         }
     }
 }

@@ -21,7 +21,7 @@ use super::{
     rights,
 };
 use crate::{
-    error::CliError,
+    error::{CliError, PepError, SystemError},
     log, memory,
     run::{self, Signals},
     text,
@@ -38,8 +38,8 @@ const REPORT: Duration = Duration::from_secs(60);
 
 /// Runs the PEP.
 pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Result<(), CliError> {
-    let failed = |reason: String| CliError::Pep { reason };
-    let system = |what| move |error| CliError::System { what, error };
+    let failed = |reason: String| PepError::Failed { reason };
+    let system = |what| move |error| SystemError { what, error };
     let user = setup.user.as_deref().map(rights::user).transpose();
     let user = user.map_err(system("switch the user"))?;
     for finding in findings::of(setup).iter().filter(|finding| finding.state == State::Warning) {

@@ -1,5 +1,6 @@
 //! Runs the nodes of a server, each in a thread of its own, until a signal ends them.
 
+mod error;
 mod gate;
 mod signals;
 
@@ -23,10 +24,11 @@ use tandem_node::{
 };
 use tokio::sync::{mpsc, watch};
 
+pub(crate) use self::error::{ServeError, SetupError};
 use self::signals::{Nodes, ServerSignals};
 use crate::{
     admin::{Admin, OfProcess},
-    error::{CliError, ConfigError},
+    error::SystemError,
     log,
     pulse::{Pulse, Watch},
     qlog,
@@ -41,17 +43,17 @@ pub(crate) type Change<N> = Arc<dyn Fn(&mut N) + Send + Sync>;
 /// How the nodes of a server change while they run.
 pub(crate) trait Changes<N> {
     /// Reads all files again. Also returns what to tell the operator.
-    fn reload(&self) -> Result<(Change<N>, String), ConfigError>;
+    fn reload(&self) -> Result<(Change<N>, String), SetupError>;
 
     /// The files of the certificate.
     fn certificate_files(&self) -> Vec<PathBuf>;
 
     /// Reads the files of the certificate again.
-    fn renew(&self) -> Result<Change<N>, ConfigError>;
+    fn renew(&self) -> Result<Change<N>, SetupError>;
 
     /// Opens what only one process may have open. `usage`: the process that this one has taken over from tells there
     /// what users use. An error says that a server must not serve.
-    fn begin(&self, usage: Option<UnixStream>) -> Result<(), CliError>;
+    fn begin(&self, usage: Option<UnixStream>) -> Result<(), ServeError>;
 
     /// Closes what [`Self::begin`] has opened, because another process has taken over. What users use is told there.
     fn hand_over(&self, usage: UnixStream, busy: BusyNodes) -> Change<N>;
@@ -79,7 +81,7 @@ pub(crate) fn serve<N: Node + Send>(
     (changes, read): (&impl Changes<N>, Stamps),
     look: impl Fn(usize, &mut N, &DriverStats) + Sync,
     admin: Option<&Admin>,
-) -> Result<(), CliError> {
+) -> Result<(), ServeError> {
     log::use_own_thread()?;
     let runtime = runtime()?;
     let mut signals = runtime.block_on(async { ServerSignals::new() })?;
@@ -113,8 +115,7 @@ pub(crate) fn serve<N: Node + Send>(
             };
             let thread = thread::Builder::new().name(format!("tandem-{index}"));
             let thread = thread.spawn_scoped(scope, run);
-            threads
-                .push(thread.map_err(|error| CliError::System { what: "start a thread", error }));
+            threads.push(thread.map_err(|error| ServeError::from(SystemError::thread(error))));
         }
         drop((running, up));
         let stuck = watch.counter();
@@ -181,7 +182,7 @@ fn reached(end: &watch::Sender<End>, least: End) -> impl Future<Output = ()> + u
 /// One node of a server. The first one tells when the server is ready.
 struct Server<N, L> {
     index: usize,
-    result: Result<(), CliError>,
+    result: Result<(), ServeError>,
     /// Each comes with what is dropped when it is in force.
     changes: mpsc::UnboundedReceiver<(Change<N>, mpsc::Sender<()>)>,
     look: L,
@@ -196,7 +197,7 @@ impl<N: Node, L: FnMut(&mut N, &DriverStats)> Server<N, L> {
         node: N,
         options: DriverOptions,
         end: &watch::Sender<End>,
-    ) -> Result<(), CliError> {
+    ) -> Result<(), ServeError> {
         let pulse = self.pulse.clone();
         let running = pulse.of(driver::run(node, &mut self, options, reached(end, End::Drain)));
         let finished = runtime()?.block_on(async {
@@ -238,7 +239,7 @@ impl<N, L: FnMut(&mut N, &DriverStats)> Application<N> for Server<N, L> {
                 }
             }
             Event::Closed(Err(error)) if error != ClientError::Interrupted => {
-                self.result = Err(CliError::Client { error });
+                self.result = Err(ServeError::Node { error });
             }
             Event::Closed(_)
             | Event::HopUp { .. }

@@ -10,9 +10,8 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use super::{Change, Changes, End, drain, gate::Gate};
+use super::{Change, Changes, End, ServeError, drain, gate::Gate};
 use crate::{
-    error::CliError,
     pulse,
     run::{Signals, listen},
     takeover::{Address, Told},
@@ -58,7 +57,7 @@ pub(super) struct ServerSignals {
 
 impl ServerSignals {
     /// Listens from now on. Call within a runtime.
-    pub(super) fn new() -> Result<Self, CliError> {
+    pub(super) fn new() -> Result<Self, ServeError> {
         Ok(Self {
             ending: Signals::new()?,
             hangup: listen(SignalKind::hangup())?,

@@ -28,7 +28,7 @@ use tandem_node::quic::{Fleet, Neighbours, OtherProcess, ResetSecret};
 use tokio::{io::AsyncWriteExt, net};
 
 use self::{predecessor::Predecessor, successor::Successor};
-use crate::{config::Within, error::CliError, text, threads::Threads};
+use crate::{config::Within, server::ServeError, text, threads::Threads};
 
 /// The environment variable that has the process ID of the process that started this one to take over from it.
 const VARIABLE: &str = "TANDEM_TAKES_OVER_FROM";
@@ -96,6 +96,14 @@ impl Watchdog {
     }
 }
 
+/// This process cannot take over from the one that started it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot take over: {reason}; restart the server instead")]
+pub(crate) struct TakeOverError {
+    /// The reason.
+    reason: String,
+}
+
 /// What the other process does.
 #[derive(Debug)]
 pub(crate) enum Told {
@@ -117,7 +125,7 @@ impl Address {
         address: SocketAddr,
         threads: Within<Threads>,
         fleet: Option<&Fleet>,
-    ) -> Result<Self, CliError> {
+    ) -> Result<Self, ServeError> {
         let thread_at = fleet.map_or(0, Fleet::thread_at);
         let neighbours = fleet.map(|it| it.neighbours().clone()).unwrap_or_default();
         let other_process = OtherProcess::default();
@@ -139,7 +147,7 @@ impl Address {
             });
         }
         let listeners = Listeners::open(address, threads.0, thread_at, SocketOptions::default())
-            .map_err(|error| CliError::Client { error })?;
+            .map_err(|error| ServeError::Node { error })?;
         Ok(Self {
             listeners,
             other_process,

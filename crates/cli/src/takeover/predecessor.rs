@@ -15,8 +15,9 @@ use tandem_net::Listeners;
 use tandem_node::quic::Turn;
 use tokio::{io::AsyncReadExt, net};
 
-use super::{ALIVE, HEARS_VARIABLE, Hello, RELOAD, Told, VARIABLE, YOURS, sockets, tell};
-use crate::error::CliError;
+use super::{
+    ALIVE, HEARS_VARIABLE, Hello, RELOAD, TakeOverError, Told, VARIABLE, YOURS, sockets, tell,
+};
 
 /// What has been sent before this process started.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -44,7 +45,7 @@ enum Control {
 }
 
 /// The process that has started this one to take over, if there is one.
-pub(super) fn find() -> Result<Option<Found>, CliError> {
+pub(super) fn find() -> Result<Option<Found>, TakeOverError> {
     let process = named(VARIABLE);
     let parent = getppid().map(|parent| parent.as_raw_nonzero().get().cast_unsigned());
     let Some(process) = process.filter(|&process| Some(process) == parent) else { return Ok(None) };
@@ -64,8 +65,8 @@ fn named(variable: &str) -> Option<u32> {
     env::var(variable).ok()?.parse().ok()
 }
 
-fn refuse(reason: String) -> CliError {
-    CliError::TakeOver { reason }
+fn refuse(reason: String) -> TakeOverError {
+    TakeOverError { reason }
 }
 
 impl Found {
@@ -75,7 +76,7 @@ impl Found {
         address: SocketAddr,
         threads: u8,
         thread_at: usize,
-    ) -> Result<(Predecessor, UnixStream, Listeners), CliError> {
+    ) -> Result<(Predecessor, UnixStream, Listeners), TakeOverError> {
         let Hello { nodes, is_second, .. } = self.hello;
         if !self.hello.is_understood() {
             return Err(refuse("the versions of the programs are too different".to_owned()));

@@ -19,7 +19,7 @@ use x509_parser::prelude::ASN1Time;
 
 use super::certificate;
 use crate::{
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, FileError, TlsError},
     secret_file::write_new,
 };
 
@@ -48,10 +48,10 @@ pub(crate) struct DevelopmentIdentity {
 
 impl DevelopmentIdentity {
     /// For loopback and these names.
-    pub(crate) fn new(names: &[String]) -> Result<Self, ConfigError> {
+    pub(crate) fn new(names: &[String]) -> Result<Self, TlsError> {
         check_names(names)?;
         // Nothing else can be wrong.
-        Self::make(names).map_err(|_| ConfigError::Name { name: names.join(" ") })
+        Self::make(names).map_err(|_| TlsError::Name { name: names.join(" ") })
     }
 
     fn make(names: &[String]) -> Result<Self, rcgen::Error> {
@@ -89,7 +89,7 @@ impl DevelopmentIdentity {
         fs::create_dir_all(folder).map_err(CliError::write(folder))?;
         let [ca, cert, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| folder.join(name));
         if let Some(file) = [&ca, &cert, &key].into_iter().find(|file| file.exists()) {
-            return Err(ConfigError::Exists { file: file.clone() }.into());
+            return Err(ConfigError::from(FileError::Exists { file: file.clone() }).into());
         }
         let key_pair = KeyPair::try_from(&self.key).expect("it was made here");
         write_new(&key, &key_pair.serialize_pem(), 0o600)?;
@@ -104,10 +104,10 @@ impl DevelopmentIdentity {
 }
 
 /// Fails unless every name can be that of a server.
-pub(super) fn check_names(names: &[String]) -> Result<(), ConfigError> {
+pub(super) fn check_names(names: &[String]) -> Result<(), TlsError> {
     let is_bad = |name: &&String| ServerName::try_from(name.as_str()).is_err();
     match names.iter().find(is_bad) {
-        Some(name) => Err(ConfigError::Name { name: name.clone() }),
+        Some(name) => Err(TlsError::Name { name: name.clone() }),
         None => Ok(()),
     }
 }

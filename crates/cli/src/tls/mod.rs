@@ -9,9 +9,8 @@ mod watch;
 
 use std::sync::Arc;
 
+use crate::error::SystemError;
 use rustls::crypto::{CryptoProvider, ring};
-
-use crate::error::CliError;
 
 pub(crate) use certificate::{Life, life_of, utc};
 pub(crate) use client::{ClientTls, ClientTlsSettings, ClientTlsSetup, pinned, trusting_ca};
@@ -33,10 +32,10 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 }
 
 /// Random bytes of the operating system, for keys.
-pub(crate) fn random<const LEN: usize>() -> Result<[u8; LEN], CliError> {
+pub(crate) fn random<const LEN: usize>() -> Result<[u8; LEN], SystemError> {
     let mut bytes = [0; LEN];
     let random = provider().secure_random.fill(&mut bytes);
-    random.map_err(|_| CliError::System {
+    random.map_err(|_| SystemError {
         what: "get random numbers",
         error: std::io::Error::other("the system has none"),
     })?;

@@ -10,10 +10,10 @@ use rustls::{
     },
 };
 
-use crate::{error::ConfigError, secret_file::warn_if_shared};
+use crate::{error::FileError, secret_file::warn_if_shared};
 
 /// Every certificate of a file, at least one.
-pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let certificates: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
     let certificates = certificates.map_err(|error| explain(file, error, "CERTIFICATE"))?;
@@ -24,17 +24,17 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 /// The first private key of a file. Warns if others on this machine can read the file.
-pub(super) fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
+pub(super) fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
     warn_if_shared(file, "the private key");
     PrivateKeyDer::from_pem_file(file).map_err(|error| explain(file, error, "PRIVATE KEY"))
 }
 
 /// The certificates of these files as trust anchors.
-pub(super) fn roots(files: &[PathBuf]) -> Result<RootCertStore, ConfigError> {
+pub(super) fn roots(files: &[PathBuf]) -> Result<RootCertStore, FileError> {
     let mut roots = RootCertStore::empty();
     for file in files {
         for certificate in certificates(file)? {
-            roots.add(certificate).map_err(|error| ConfigError::Pem {
+            roots.add(certificate).map_err(|error| FileError::Pem {
                 file: file.clone(),
                 reason: format!("not a CA certificate: {error}"),
             })?;
@@ -43,14 +43,14 @@ pub(super) fn roots(files: &[PathBuf]) -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
-fn explain(file: &Path, error: pem::Error, section: &str) -> ConfigError {
+fn explain(file: &Path, error: pem::Error, section: &str) -> FileError {
     match error {
-        pem::Error::Io(error) => ConfigError::Unreadable { file: file.to_owned(), error },
-        pem::Error::NoItemsFound => ConfigError::Pem {
+        pem::Error::Io(error) => FileError::Unreadable { file: file.to_owned(), error },
+        pem::Error::NoItemsFound => FileError::Pem {
             file: file.to_owned(),
             reason: format!("no {section} section; allowed: PEM"),
         },
-        error => ConfigError::Pem {
+        error => FileError::Pem {
             file: file.to_owned(),
             reason: format!("{error}; allowed: PEM with a {section} section"),
         },

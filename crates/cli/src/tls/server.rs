@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     acme::{AcmeSettings, AcmeSetup, Renewals},
-    error::{CliError, ConfigError},
+    error::{ConfigError, FileError, TlsError, WriteError},
     text,
 };
 
@@ -145,7 +145,7 @@ pub(crate) struct Identity {
 
 impl ServerTlsSetup {
     /// Reads or makes the certificate. Writes nothing.
-    pub(crate) fn identity(&self) -> Result<Identity, ConfigError> {
+    pub(crate) fn identity(&self) -> Result<Identity, TlsError> {
         match self {
             Self::Files { cert, key } => Ok(Identity {
                 chain: pem::certificates(cert)?,
@@ -198,7 +198,7 @@ impl ServerTlsSetup {
     }
 
     /// Reads the certificate and the key again. A development certificate stays as it is.
-    pub(crate) fn reread(&self, identity: &Identity) -> Result<Identity, ConfigError> {
+    pub(crate) fn reread(&self, identity: &Identity) -> Result<Identity, TlsError> {
         match self {
             Self::Files { .. } | Self::Pinned { .. } => self.identity(),
             Self::Acme(acme) if acme.file().exists() => self.identity(),
@@ -227,30 +227,32 @@ impl ServerTlsSetup {
         &self,
         identity: &Identity,
         client_ca: Option<&Path>,
-    ) -> Result<ServerConfig, ConfigError> {
+    ) -> Result<ServerConfig, TlsError> {
         let chain = identity.chain.clone();
         let key = identity.key.clone_key();
-        server_config(chain, key, client_ca).map_err(|error| match (error, self) {
-            (ConfigError::Tls(error), Self::Files { cert, key }) => ConfigError::Pem {
-                file: cert.clone(),
-                reason: format!("does not work with {}: {error}", key.display()),
-            },
-            (ConfigError::Tls(error), Self::Pinned { file }) => ConfigError::Pem {
-                file: file.clone(),
-                reason: format!("its certificate and its key do not work together: {error}"),
-            },
-            (ConfigError::Tls(error), Self::Acme(acme)) => ConfigError::Pem {
-                file: acme.file(),
-                reason: format!("its certificate and its key do not work together: {error}"),
-            },
-            (error, _) => error,
+        server_config(chain, key, client_ca).map_err(|error| {
+            let TlsError::Tls(error) = error else { return error };
+            let (file, reason) = match self {
+                Self::Files { cert, key } => {
+                    (cert.clone(), format!("does not work with {}: {error}", key.display()))
+                }
+                Self::Pinned { file } => (file.clone(), no_match(&error)),
+                Self::Acme(acme) => (acme.file(), no_match(&error)),
+                Self::Development { .. } => return error.into(),
+            };
+            FileError::Pem { file, reason }.into()
         })
     }
 }
 
+/// A certificate and a key of one file that are not a pair.
+fn no_match(error: &rustls::Error) -> String {
+    format!("its certificate and its key do not work together: {error}")
+}
+
 /// The certificate that was issued last. Before the first one, a certificate that no client trusts lets the server
 /// begin.
-fn acme_identity(acme: &AcmeSetup) -> Result<Identity, ConfigError> {
+fn acme_identity(acme: &AcmeSetup) -> Result<Identity, TlsError> {
     let file = acme.file();
     if file.exists() {
         return Ok(Identity {
@@ -305,13 +307,13 @@ impl Identity {
 
     /// Writes the CA of a development certificate to the operator's file, and prints how clients trust
     /// it.
-    pub(crate) fn announce(&self) -> Result<(), CliError> {
+    pub(crate) fn announce(&self) -> Result<(), WriteError> {
         let Some((ca_pem, write_ca)) = &self.development else { return Ok(()) };
         let names = LOOPBACK_NAMES.into_iter().chain(self.names.iter().map(String::as_str));
         let names = names.collect::<Vec<_>>().join(", ");
         match write_ca {
             Some(file) => {
-                fs::write(file, ca_pem).map_err(CliError::write(file))?;
+                fs::write(file, ca_pem).map_err(WriteError::of(file))?;
                 let file = file.display();
                 text::say(format_args!(
                     "development certificate for {names}; clients trust it with --ca {file}"
@@ -331,7 +333,7 @@ pub(crate) fn server_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     client_ca: Option<&Path>,
-) -> Result<ServerConfig, ConfigError> {
+) -> Result<ServerConfig, TlsError> {
     let builder =
         ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
     let builder = match client_ca {
@@ -339,7 +341,7 @@ pub(crate) fn server_config(
         Some(file) => {
             let roots = Arc::new(pem::roots(&[file.to_owned()])?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
-            let verifier = verifier.build().map_err(|error| ConfigError::Pem {
+            let verifier = verifier.build().map_err(|error| FileError::Pem {
                 file: file.to_owned(),
                 reason: error.to_string(),
             })?;

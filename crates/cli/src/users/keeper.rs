@@ -16,7 +16,7 @@ use super::{
     store::{Row, Store, StoreError},
     successor::{Successor, listen},
 };
-use crate::{error::CliError, text};
+use crate::{error::SystemError, text};
 
 /// How often the time is told. A month begins and a token ends this much too late at most, when the clock was set.
 const TICK: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ impl Place {
 
 impl Keeper {
     /// Tells the users what time it is, and goes on doing so.
-    pub(crate) fn start(users: Users) -> Result<Self, CliError> {
+    pub(crate) fn start(users: Users) -> Result<Self, SystemError> {
         tell_time(&users);
         let (orders, ordered) = mpsc::channel();
         let run = move || {
@@ -107,7 +107,7 @@ impl Keeper {
             place.write(&users);
         };
         let thread = thread::Builder::new().name("tandem-users".to_owned()).spawn(run);
-        let thread = thread.map_err(|error| CliError::System { what: "start a thread", error })?;
+        let thread = thread.map_err(SystemError::thread)?;
         Ok(Self { orders, thread: Some(thread) })
     }
 

@@ -11,7 +11,10 @@ use tandem_files::Fault;
 use tandem_node::proxy::{Access, JwtKeys, JwtRules, UserRules};
 
 use super::store::{Store, StoreError};
-use crate::{error::ConfigError, text, tokens};
+use crate::{
+    error::{ConfigError, FileError},
+    text, tokens,
+};
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]
@@ -137,7 +140,7 @@ impl UsersSetup {
     }
 
     /// Reads tokens and keys.
-    pub(crate) fn access(&self) -> Result<Access, ConfigError> {
+    pub(crate) fn access(&self) -> Result<Access, FileError> {
         let tokens = self.token_file.as_deref().map(tokens::read_all).transpose()?;
         let keys = self.keys()?;
         Ok(match (tokens, keys) {
@@ -159,12 +162,12 @@ impl UsersSetup {
         }
     }
 
-    fn keys(&self) -> Result<Option<JwtKeys>, ConfigError> {
+    fn keys(&self) -> Result<Option<JwtKeys>, FileError> {
         let Some(file) = &self.jwks else { return Ok(None) };
-        let unreadable = |error| ConfigError::Unreadable { file: file.clone(), error };
+        let unreadable = |error| FileError::Unreadable { file: file.clone(), error };
         let len = fs::metadata(file).map_err(unreadable)?.len();
         if len > JWKS_LEN_MAX {
-            return Err(ConfigError::TooLong { file: file.clone(), len, max: JWKS_LEN_MAX });
+            return Err(FileError::TooLong { file: file.clone(), len, max: JWKS_LEN_MAX });
         }
         let text = fs::read_to_string(file).map_err(unreadable)?;
         let rules = JwtRules {
@@ -173,12 +176,12 @@ impl UsersSetup {
             token_type: self.jwt_type.clone(),
             group_claim: self.jwt_group_claim.clone(),
         };
-        let wrong = |error| ConfigError::Jwks { file: file.clone(), error };
+        let wrong = |error| FileError::Jwks { file: file.clone(), error };
         JwtKeys::parse(&text, rules).map(Some).map_err(wrong)
     }
 
     /// Reads the limits of users.
-    pub(crate) fn rules(&self) -> Result<UserRules, ConfigError> {
+    pub(crate) fn rules(&self) -> Result<UserRules, FileError> {
         self.users_file.as_deref().map_or_else(|| Ok(UserRules::default()), read_rules)
     }
 
@@ -202,15 +205,15 @@ impl UsersSetup {
 }
 
 /// Reads the limits of a file.
-fn read_rules(file: &Path) -> Result<UserRules, ConfigError> {
-    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+fn read_rules(file: &Path) -> Result<UserRules, FileError> {
+    let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
     let len = fs::metadata(file).map_err(unreadable)?.len();
     let max = tandem_files::users::FILE_LEN_MAX;
     if len > max {
-        return Err(ConfigError::TooLong { file: file.to_owned(), len, max });
+        return Err(FileError::TooLong { file: file.to_owned(), len, max });
     }
     let text = fs::read_to_string(file).map_err(unreadable)?;
-    tandem_files::users::parse(&text).map_err(|Fault { line, reason }| ConfigError::InFile {
+    tandem_files::users::parse(&text).map_err(|Fault { line, reason }| FileError::InFile {
         file: file.to_owned(),
         line,
         key: None,
