@@ -5,7 +5,7 @@ use std::io;
 use tandem_node::{StrangerText, error::ClientError};
 use x509_parser::prelude::ASN1Time;
 
-use crate::tls;
+use tandem_server::tls;
 
 /// A sentence to append to the error, beginning with "; ", or nothing.
 pub(crate) fn try_this(error: &ClientError) -> String {

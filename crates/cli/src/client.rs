@@ -12,19 +12,14 @@ use tandem_node::{
 use tandem_units::HumanDuration;
 
 use crate::{
-    carried::Carried,
-    carrier,
-    config::{
-        HopVia, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
-        Within, WorkFor,
-    },
-    error::{CliError, ConfigError},
-    hops::{self, GroupStreams},
-    mode,
-    programs::{ProgramSettings, ProgramSetup},
-    text,
-    tls::{ClientTlsSettings, ClientTlsSetup},
+    carried::Carried, carrier, config::HopVia, config::Layered, config::RepairSettings,
+    config::RepairSetup, config::Settings, config::TransportSettings, config::Within,
+    config::transport_for, error::CliError, error::ConfigError, hops, hops::GroupStreams, mode,
+    programs::ProgramSettings, programs::ProgramSetup, text, tls::ClientTlsSettings,
+    tls::ClientTlsSetup,
 };
+use tandem_server::transport::TransportSetup;
+use tandem_server::transport::WorkFor;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -240,7 +235,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             json,
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,
-            transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
+            transport: transport_for(settings.transport, WorkFor::Tunnel)?,
         })
     }
 }

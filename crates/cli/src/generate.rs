@@ -7,18 +7,11 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::{
-    Cli,
-    client::ClientSettings,
-    config::example,
-    error::CliError,
-    fleet, help,
-    origin::OriginSettings,
-    pair::{ConnectSettings, ServeSettings},
-    pep::PepSettings,
-    proxy::ProxySettings,
-    text,
-    tls::DevelopmentIdentity,
+    Cli, client::ClientSettings, config::example, error::CliError, help, pair::ConnectSettings,
+    pair::ServeSettings, pep::PepSettings, server::OriginSettings, server::ProxySettings, text,
 };
+use tandem_server::fleet;
+use tandem_server::tls::DevelopmentIdentity;
 
 /// Write certificates and configuration files; manual pages and completions for packages.
 #[derive(Debug, clap::Subcommand)]

@@ -17,24 +17,17 @@ use tandem_node::{
 use tandem_units::{ByteCount, HumanDuration};
 
 use crate::{
-    config::{
-        HopVia, HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings, TransportSetup,
-        Within, WorkFor,
-    },
-    download::{Download, Sha256Hex, Wanted},
-    error::{CliError, ConfigError, TransferError},
-    fetch::fetch,
-    hops::{self, GroupStreams},
-    mode,
-    outcome::Outcome,
-    patience::PatienceSettings,
-    progress::{Bar, Bars, Progress, Show},
-    qlog,
-    redirect::{MaxRedirs, Redirects},
-    run::{self, Signals},
-    text,
-    tls::{ClientTlsSettings, ClientTlsSetup},
+    config::HopVia, config::HttpsUrl, config::RepairSettings, config::RepairSetup, config::Setting,
+    config::TransportSettings, config::Within, config::transport_for, download::Download,
+    download::Sha256Hex, download::Wanted, error::CliError, error::ConfigError,
+    error::TransferError, fetch::fetch, hops, hops::GroupStreams, mode, outcome::Outcome,
+    patience::PatienceSettings, progress::Bar, progress::Bars, progress::Progress, progress::Show,
+    qlog, redirect::MaxRedirs, redirect::Redirects, text, tls::ClientTlsSettings,
+    tls::ClientTlsSetup,
 };
+use tandem_server::process;
+use tandem_server::process::Signals;
+use tandem_server::transport::WorkFor;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -178,7 +171,7 @@ impl Get {
         }
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
         let bar = Bars::new(show).add("get", "connecting");
-        let fetched = run::runtime()?.block_on(self.fetch(&plan, &mut download, &bar));
+        let fetched = process::runtime()?.block_on(self.fetch(&plan, &mut download, &bar));
         bar.clear();
         let fetched = fetched.and_then(|fetched| Ok((fetched, download.finish()?)));
         let (fetched, sha256) = fetched.map_err(|error| download.explain(error))?;
@@ -249,7 +242,7 @@ impl Get {
         let work = if follows.is_some() { WorkFor::Origin } else { WorkFor::EndToEnd };
         let mut settings = self.transport.clone();
         settings.controller = settings.controller.or(follows);
-        let transport = TransportSetup::new(settings, work)?;
+        let transport = transport_for(settings, work)?;
         let fetch = FetchConfig {
             streams: streams.into(),
             upload: self.upload.map(|Within(size)| size),
@@ -273,7 +266,7 @@ impl Get {
             RepairSetup::new(repair, mode),
             hops::group_streams(self.group_streams),
         );
-        let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
+        let transport = transport_for(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
         let hops = hops::read_when_written(self.retry, hops)?;
         let limits = hops::limits(self.timeout, self.retry);

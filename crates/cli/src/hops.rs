@@ -13,12 +13,12 @@ use tandem_units::HumanDuration;
 use tracing::{field::display, info, warn};
 
 use crate::{
-    advice,
-    config::{HopVia, RepairSetup, Setting, TransportSetup, Within, WorkFor},
-    error::ConfigError,
-    tls::ClientTls,
-    tokens,
+    advice, config::HopVia, config::RepairSetup, config::Setting, config::Within,
+    error::ConfigError, tls::ClientTls,
 };
+use tandem_server::files::tokens;
+use tandem_server::transport::TransportSetup;
+use tandem_server::transport::WorkFor;
 
 /// Request streams of one flow in mode msgt.
 #[derive(Clone, Copy, Debug)]

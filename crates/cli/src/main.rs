@@ -1,21 +1,16 @@
 //! The `tandem` program: parsing, configuration, files, exit codes. No protocol logic.
 
-mod acme;
-mod admin;
 mod advice;
 mod carried;
 mod carrier;
 mod client;
 mod config;
-mod control_group;
 mod demo;
-mod descriptors;
 #[cfg(test)]
 mod documents;
 mod download;
 mod error;
 mod fetch;
-mod fleet;
 mod generate;
 mod get;
 mod help;
@@ -23,31 +18,18 @@ mod hops;
 mod lab;
 mod layers;
 mod log;
-mod memory;
 mod mode;
-mod origin;
 mod outcome;
-mod outlet;
 mod pair;
-mod paths;
 mod patience;
 mod pep;
-mod peps;
 mod programs;
 mod progress;
-mod proxy;
-mod proxy_pep;
-mod pulse;
 mod qlog;
 mod redirect;
-mod run;
-mod secret_file;
 mod server;
-mod takeover;
 mod text;
-mod threads;
 mod tls;
-mod tokens;
 mod top;
 mod users;
 
@@ -55,7 +37,13 @@ use std::{env, ffi::OsStr, process::ExitCode};
 
 use crate::error::CliError;
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use tandem_server::process;
+use tikv_jemallocator::Jemalloc;
 use tracing::Level;
+
+/// It gives unused memory back to the system within seconds, and says how much is in use.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// QUIC tunnels (MASQUE) whose two transport layers work together.
 #[derive(Debug, Parser)]
@@ -104,11 +92,11 @@ impl Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Proxy(Box<proxy::Proxy>),
+    Proxy(Box<server::Proxy>),
     Client(Box<client::Client>),
     Serve(Box<pair::Serve>),
     Connect(Box<pair::Connect>),
-    Origin(Box<origin::Origin>),
+    Origin(Box<server::Origin>),
     Get(Box<get::Get>),
     Pep(Box<pep::PepCommand>),
     Top(Box<top::Top>),
@@ -167,8 +155,8 @@ fn main() -> ExitCode {
             error.exit_code()
         }
     };
-    qlog::flush();
-    log::flush();
+    process::qlog::flush();
+    process::log::flush();
     code
 }
 

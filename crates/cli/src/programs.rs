@@ -10,12 +10,9 @@ use std::{
 use serde::Serialize;
 use tandem_node::client::{FlowConfig, ForwardConfig, TcpService, local::Password};
 
-use crate::{
-    config::{Forward, ListenAddr, Target},
-    error::{ConfigError, FileError},
-    secret_file::warn_if_shared,
-    text,
-};
+use crate::{config::Forward, config::ListenAddr, config::Target, error::ConfigError, text};
+use tandem_server::files::FileError;
+use tandem_server::files::secret::warn_if_shared;
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]

@@ -21,7 +21,8 @@ use toml::{
 };
 
 use super::Settings;
-use crate::error::{ConfigError, FileError};
+use crate::error::ConfigError;
+use tandem_server::files::FileError;
 
 /// Most bytes of a configuration file: a guard against naming the wrong file.
 const FILE_LEN_MAX: u64 = 1_000_000;

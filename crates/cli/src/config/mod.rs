@@ -26,7 +26,7 @@ pub(crate) use example::example;
 pub(crate) use forward::{Forward, Target};
 pub(crate) use repair::{RepairSettings, RepairSetup};
 
-pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
+pub(crate) use transport::{TransportSettings, transport_for, transport_of_origin};
 pub(crate) use values::{HopVia, HttpsUrl, ListenAddr, Prefix, Via};
 
 /// Settings of a subcommand, none of which is required yet.

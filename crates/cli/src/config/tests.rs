@@ -5,12 +5,8 @@ use tandem_node::limits::Limits;
 
 use super::{Setting, Settings, Within, effective, example, from_text};
 use crate::{
-    client::ClientSettings,
-    error::ConfigError,
-    origin::OriginSettings,
-    pair::{ConnectSettings, ServeSettings},
-    pep::PepSettings,
-    proxy::ProxySettings,
+    client::ClientSettings, error::ConfigError, pair::ConnectSettings, pair::ServeSettings,
+    pep::PepSettings, server::OriginSettings, server::ProxySettings,
 };
 
 /// An example whose settings stand for themselves if `is_set` says so of the remark before them.

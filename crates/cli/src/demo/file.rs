@@ -11,10 +11,8 @@ use tandem_lab::{Contents, Seed};
 use tandem_units::ByteCount;
 use tempfile::TempDir;
 
-use crate::{
-    download::Sha256Hex,
-    error::{CliError, DemoError, SystemError},
-};
+use crate::{download::Sha256Hex, error::CliError, error::DemoError};
+use tandem_server::process::SystemError;
 
 /// Name of the file, at the origin and at its destination.
 pub(super) const NAME: &str = "demo.bin";

@@ -40,15 +40,15 @@ use super::{
     result::OriginPackets,
 };
 use crate::{
-    download::{Download, Wanted},
-    error::{CliError, ConfigError, FileError, NoResult, SystemError},
-    fetch::fetch,
-    outcome::Outcome,
-    patience::Patience,
-    progress::Progress,
-    run::{self, Signals},
-    tls::{DevelopmentIdentity, server_config, trusting_ca},
+    download::Download, download::Wanted, error::CliError, error::ConfigError, error::NoResult,
+    fetch::fetch, outcome::Outcome, patience::Patience, progress::Progress, tls::trusting_ca,
 };
+use tandem_server::files::FileError;
+use tandem_server::process;
+use tandem_server::process::Signals;
+use tandem_server::process::SystemError;
+use tandem_server::tls::DevelopmentIdentity;
+use tandem_server::tls::server_config;
 
 /// Any free port of loopback.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -249,7 +249,7 @@ impl<N: Node + Send + 'static> Host<N> {
                     if stop.await.is_err() {}
                 };
                 let running = driver::run(node, &mut app, options, stop);
-                Ok(run::after_grace(run::runtime()?.block_on(running))?.node)
+                Ok(process::after_grace(process::runtime()?.block_on(running))?.node)
             })
             .map_err(SystemError::thread)?;
         let address = listening.recv().map_err(|_| NoResult { role })?;

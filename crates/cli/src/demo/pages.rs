@@ -14,9 +14,8 @@ use super::{
     runner::Runner,
 };
 use crate::{
-    error::CliError,
-    outcome::{Outcome, round, seconds},
-    progress::{Bars, Show},
+    error::CliError, outcome::Outcome, outcome::round, outcome::seconds, progress::Bars,
+    progress::Show,
 };
 
 /// Length of each response.

@@ -16,12 +16,9 @@ use super::{
     series::Series,
     watch::watch,
 };
-use crate::{
-    error::CliError,
-    outcome::Outcome,
-    progress::{Bar, Progress},
-    run::{self, Signals},
-};
+use crate::{error::CliError, outcome::Outcome, progress::Bar, progress::Progress};
+use tandem_server::process;
+use tandem_server::process::Signals;
 
 /// What all parts of the demo share.
 pub(super) struct Runner<'a> {
@@ -36,7 +33,7 @@ pub(super) struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     pub(super) fn new(demo: &'a Demo) -> Result<Self, CliError> {
-        let runtime = run::runtime()?;
+        let runtime = process::runtime()?;
         let signals = runtime.block_on(async { Signals::new() })?;
         let series = demo.series.as_deref().map(Series::create).transpose()?;
         let file = DemoFile::create(demo.size, demo.seed())?;

@@ -14,7 +14,8 @@ use super::{
     sample::{Sample, Samples},
     stage::Stage,
 };
-use crate::error::{CliError, SystemError};
+use crate::error::CliError;
+use tandem_server::process::SystemError;
 
 /// The current and the earlier samples of a journey.
 #[derive(Clone, Copy, Debug)]

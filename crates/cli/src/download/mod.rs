@@ -19,7 +19,8 @@ use self::{
     part::{Part, State},
     target::Target,
 };
-use crate::error::{ConfigError, TransferError, WriteError};
+use crate::{error::ConfigError, error::TransferError};
+use tandem_server::process::WriteError;
 
 /// Piece in which a file is read back to be hashed, in bytes.
 const READ_BACK_LEN: usize = 256 * 1024;

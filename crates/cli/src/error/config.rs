@@ -5,8 +5,7 @@ use std::{fs, io, net::SocketAddr, path::PathBuf};
 use tandem_congestion::{ControllerName, TeccConfigError};
 use tandem_node::{client::local::PasswordError, mode::Mode};
 
-use super::{FileError, TlsError};
-use crate::server::SetupError;
+use tandem_server::{SetupError, files::FileError, tls::TlsError};
 
 /// An error of the command line, the environment, the configuration file or a file that they name.
 #[derive(Debug, thiserror::Error)]
@@ -64,15 +63,6 @@ pub(crate) enum ConfigError {
     NoTunnel {
         /// The mode.
         mode: Mode,
-    },
-    /// Other hosts could use the proxy without access control, and --allow-anyone is missing.
-    #[error(
-        "listen = {listen} lets other hosts use this proxy: give --token-file FILE, --jwks FILE or \
-         --client-ca FILE, or --allow-anyone to serve every client"
-    )]
-    OpenProxy {
-        /// Where it listens.
-        listen: SocketAddr,
     },
     /// Nothing can be drawn.
     #[error(
@@ -181,9 +171,9 @@ pub(crate) enum ConfigError {
         /// The error.
         reason: String,
     },
-    /// The node refuses the settings.
+    /// A server or a node refuses the settings.
     #[error(transparent)]
-    Node(#[from] tandem_node::quic::ConfigError),
+    Setup(#[from] SetupError),
 }
 
 impl ConfigError {
@@ -214,12 +204,8 @@ impl From<rustls::Error> for ConfigError {
     }
 }
 
-impl From<SetupError> for ConfigError {
-    fn from(error: SetupError) -> Self {
-        match error {
-            SetupError::File(error) => Self::File(error),
-            SetupError::Tls(error) => Self::Tls(error),
-            SetupError::Node(error) => Self::Node(error),
-        }
+impl From<tandem_node::quic::ConfigError> for ConfigError {
+    fn from(error: tandem_node::quic::ConfigError) -> Self {
+        Self::Setup(error.into())
     }
 }

@@ -4,12 +4,9 @@
 
 mod config;
 mod demo;
-mod file;
 mod lab;
 mod pep;
 mod qlogs;
-mod system;
-mod tls;
 mod top;
 mod transfer;
 
@@ -18,17 +15,18 @@ use std::{io, path::Path, process::ExitCode};
 pub(crate) use self::{
     config::{ConfigError, end_to_end_controllers},
     demo::DemoError,
-    file::FileError,
     lab::LabError,
     pep::PepError,
     qlogs::QlogError,
-    system::{SystemError, WriteError},
-    tls::TlsError,
     top::TopError,
     transfer::{NoResult, TransferError},
 };
-use crate::{
-    server::{ServeError, SetupError},
+
+use tandem_server::{
+    ServeError, SetupError,
+    files::FileError,
+    process::{SystemError, WriteError},
+    tls::TlsError,
     users::StoreError,
 };
 

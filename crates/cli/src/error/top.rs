@@ -2,7 +2,7 @@
 
 use tandem_node::StrangerText;
 
-use crate::admin::AdminAddr;
+use tandem_server::admin::AdminAddr;
 
 /// Why an admin listener says nothing that can be shown.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,8 @@ use std::{io, path::PathBuf, process::ExitCode};
 use tandem_node::{StrangerText, error::ClientError};
 use tandem_units::{ByteCount, HumanDuration};
 
-use super::{SystemError, WriteError};
+use tandem_server::process::{SystemError, WriteError};
+
 use crate::advice;
 
 /// Why nothing, or only a part of a file, was transferred.

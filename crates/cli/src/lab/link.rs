@@ -14,12 +14,10 @@ use tandem_netem::Seed;
 use tokio::sync::oneshot;
 
 use super::{direction::Direction, link_args::LinkArgs};
-use crate::{
-    error::{CliError, ConfigError},
-    log,
-    run::{self, Signals},
-    text,
-};
+use crate::{error::CliError, error::ConfigError, text};
+use tandem_server::process;
+use tandem_server::process::Signals;
+use tandem_server::process::log;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,7 +67,7 @@ impl Link {
         let links = self.args.links()?;
         check_system()?;
         // From here on a signal ends the program only after it has removed its namespaces.
-        let runtime = run::runtime()?;
+        let runtime = process::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
         let (near, far) = (obtain(&self.near)?, obtain(&self.far)?);
         let ends = TunEnds::set_up(near, far, self.network, self.device_mtu)?;

@@ -13,10 +13,8 @@ use tandem_experiments::{
     sweep::{Torn, read_results},
 };
 
-use crate::{
-    error::{CliError, FileError, LabError},
-    text,
-};
+use crate::{error::CliError, error::LabError, text};
+use tandem_server::files::FileError;
 
 /// The largest number of files of a report, which guards against a wrong folder.
 const FILES_MAX: usize = 1000;

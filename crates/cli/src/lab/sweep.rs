@@ -16,11 +16,8 @@ use tandem_experiments::{
 };
 
 use super::{programs, runs_bar::RunsBar, stop, table};
-use crate::{
-    error::{CliError, FileError, LabError},
-    progress::Show,
-    text,
-};
+use crate::{error::CliError, error::LabError, progress::Show, text};
+use tandem_server::files::FileError;
 
 /// The largest size of a plan in bytes, which guards against a wrong file.
 const PLAN_LEN_MAX: u64 = 1_000_000;

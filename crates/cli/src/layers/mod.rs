@@ -14,11 +14,9 @@ use self::{
     picture::{COLORS, Line, Panel},
     trace::{Head, Place, Trace},
 };
-use crate::{
-    admin::words::{bytes, ms},
-    error::{CliError, QlogError},
-    text,
-};
+use crate::{error::CliError, error::QlogError, text};
+use tandem_server::admin::words::bytes;
+use tandem_server::admin::words::ms;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -19,14 +19,13 @@ use super::{
     files::{CLIENT_FILE, FOLDER, read_client_file},
 };
 use crate::{
-    carried::Carried,
-    carrier,
-    config::{Layered, ListenAddr, Settings, Target, TransportSettings, TransportSetup, WorkFor},
-    error::{CliError, ConfigError},
-    hops, programs, text,
-    tls::{self, ClientTlsSetup},
-    tokens,
+    carried::Carried, carrier, config::Layered, config::ListenAddr, config::Settings,
+    config::Target, config::TransportSettings, config::transport_for, error::CliError,
+    error::ConfigError, hops, programs, text, tls::ClientTlsSetup, tls::pinned,
 };
+use tandem_server::files::tokens;
+use tandem_server::transport::TransportSetup;
+use tandem_server::transport::WorkFor;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -146,7 +145,7 @@ impl TryFrom<ConnectSettings> for ConnectSetup {
                 Identification::Pair { pair: pair.unwrap_or_else(usual) }
             }
         };
-        let transport = TransportSetup::new(transport, WorkFor::Tunnel)?;
+        let transport = transport_for(transport, WorkFor::Tunnel)?;
         Ok(Self { dest, listen, identification, transport })
     }
 }
@@ -160,7 +159,7 @@ impl ConnectSetup {
             }
             Identification::Pair { pair } => {
                 let PairFile { certificate, token } = read_client_file(pair)?;
-                (tls::pinned(certificate)?, token)
+                (pinned(certificate)?, token)
             }
         };
         let template =

@@ -10,11 +10,12 @@ use rcgen::{CertificateParams, KeyPair};
 use tandem_files::pair::{PairFile, TOKEN};
 use tandem_node::proxy::ProxyConfig;
 
-use crate::{
-    error::{CliError, ConfigError, FileError},
-    secret_file::{warn_if_shared, write_new},
-    tls, tokens,
-};
+use crate::{error::CliError, error::ConfigError};
+use tandem_server::files::FileError;
+use tandem_server::files::secret::warn_if_shared;
+use tandem_server::files::secret::write_new;
+use tandem_server::files::tokens;
+use tandem_server::tls;
 
 /// The folder of the files, unless the user names another one.
 pub(super) const FOLDER: &str = "tandem-pair";

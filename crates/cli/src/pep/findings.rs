@@ -13,10 +13,7 @@ use serde::Serialize;
 use tandem_pep_linux::Router;
 
 use super::{PepSetup, rights};
-use crate::{
-    error::{CliError, PepError},
-    text,
-};
+use crate::{error::CliError, error::PepError, text};
 
 /// Something that the machine has or lacks, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

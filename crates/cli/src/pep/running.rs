@@ -20,12 +20,12 @@ use super::{
     findings::{self, State},
     rights,
 };
-use crate::{
-    error::{CliError, PepError, SystemError},
-    log, memory,
-    run::{self, Signals},
-    text,
-};
+use crate::{error::CliError, error::PepError, text};
+use tandem_server::capacity::memory;
+use tandem_server::process;
+use tandem_server::process::Signals;
+use tandem_server::process::SystemError;
+use tandem_server::process::log;
 
 /// The longest wait for packets, after which the program looks whether it has to end.
 const WAIT: Duration = Duration::from_millis(200);
@@ -46,7 +46,7 @@ pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Resul
         warn!("{finding}");
     }
     // From here on a signal ends the program only after it has detached everything.
-    let runtime = run::runtime()?;
+    let runtime = process::runtime()?;
     let mut signals = runtime.block_on(async { Signals::with_hangup() })?;
     let is_keyless = key.is_none();
     let router = Router::attach(&setup.device, &setup.server, setup.to_pep(id, key), setup.maker());

@@ -9,13 +9,10 @@ use tandem_net::admin::get;
 use tandem_node::StrangerText;
 
 use self::picture::Picture;
-use crate::{
-    admin::{AdminAddr, Now},
-    demo::Screen,
-    error::{CliError, ConfigError, TopError},
-    run::runtime,
-    text,
-};
+use crate::{demo::Screen, error::CliError, error::ConfigError, error::TopError, text};
+use tandem_server::admin::AdminAddr;
+use tandem_server::admin::Now;
+use tandem_server::process::runtime;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -11,10 +11,16 @@ use ratatui::{
 };
 use tandem_units::HumanDuration;
 
-use crate::admin::{
-    Now, Role, Tunnel, User,
-    words::{bytes, count, met, ms, percent, rate},
-};
+use tandem_server::admin::Now;
+use tandem_server::admin::Role;
+use tandem_server::admin::Tunnel;
+use tandem_server::admin::User;
+use tandem_server::admin::words::bytes;
+use tandem_server::admin::words::count;
+use tandem_server::admin::words::met;
+use tandem_server::admin::words::ms;
+use tandem_server::admin::words::percent;
+use tandem_server::admin::words::rate;
 
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
