@@ -8,7 +8,6 @@ use url::Url;
 
 /// Where certificates come from, and for which names.
 #[derive(Clone, Debug, Serialize)]
-#[expect(clippy::struct_field_names, reason = "the names are those of the flags")]
 #[serde(rename_all = "kebab-case")]
 pub struct AcmeSetup {
     /// The names of the certificate.

@@ -28,28 +28,30 @@ use tandem_net::{
 use tandem_node::{limits::Limits, proxy::Users, stats::Stats, status::Status};
 
 use self::board::Board;
+pub(crate) use self::paths::{Lost, PathTotals, PlaceCounts, Places};
 pub use self::{
     addr::AdminAddr,
     now::{Now, Tunnel, User},
-    paths::{Lost, PathTotals, PlaceCounts, Places},
 };
 use crate::{process::qlog::since_1970, process::say};
 
 /// How often nodes are looked at.
-pub const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The age of a node's state at which its thread counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// How many connections a node lists.
-pub const BUSIEST: usize = 20;
+pub(crate) const BUSIEST: usize = 20;
 
 /// What a server is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
+    /// A proxy.
     #[default]
     Proxy,
+    /// An origin.
     Origin,
 }
 
@@ -80,15 +82,15 @@ struct Facts {
 
 /// What the main thread knows of the process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OfProcess {
+pub(crate) struct OfProcess {
     /// Whether a signal has stopped the server.
-    pub is_draining: bool,
+    pub(crate) is_draining: bool,
     /// How often a thread was found stuck.
-    pub stuck_threads: u64,
+    pub(crate) stuck_threads: u64,
     /// How many lines of the log could not be written, or had to wait behind too many others.
-    pub lost_log_lines: u64,
+    pub(crate) lost_log_lines: u64,
     /// How many qlog files end before their connections.
-    pub cut_qlogs: u64,
+    pub(crate) cut_qlogs: u64,
 }
 
 /// A node at its last look.
@@ -159,7 +161,7 @@ pub struct Admin {
 
 impl Admin {
     /// The places of a server with this number of threads, if it has an address for operators.
-    pub fn new(
+    pub(crate) fn new(
         address: Option<&AdminAddr>,
         role: Role,
         threads: u8,
@@ -200,12 +202,12 @@ impl Admin {
     }
 
     /// Takes what PEPs have shown.
-    pub fn note_paths(&self, paths: PathTotals) {
+    pub(crate) fn note_paths(&self, paths: PathTotals) {
         *self.paths.lock().unwrap_or_else(PoisonError::into_inner) = Some(paths);
     }
 
     /// Listens from now on. Call within a runtime.
-    pub fn listen(&self) -> Result<AdminListener, ListenError> {
+    pub(crate) fn listen(&self) -> Result<AdminListener, ListenError> {
         let listener = AdminListener::bind(&self.address.0)
             .map_err(|error| ListenError { address: self.address.clone(), error })?;
         match listener.local_addr() {
@@ -216,7 +218,7 @@ impl Admin {
     }
 
     /// Serves operators until the future is dropped.
-    pub async fn serve(&self, listener: &AdminListener, of_process: impl Fn() -> OfProcess) {
+    pub(crate) async fn serve(&self, listener: &AdminListener, of_process: impl Fn() -> OfProcess) {
         let board = Board::new(&self.facts);
         let update = async {
             let mut ticks = tokio::time::interval(INTERVAL);

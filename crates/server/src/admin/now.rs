@@ -11,13 +11,17 @@ use super::Role;
 pub struct Now {
     /// Seconds since 1970.
     pub time_s: f64,
+    /// What the server is.
     pub role: Role,
+    /// Its version.
     pub version: String,
+    /// Seconds since its start.
     pub uptime_s: f64,
     /// Whether the server takes new flows.
     pub is_ready: bool,
     /// Whether a signal has stopped it, and open flows may go on.
     pub is_draining: bool,
+    /// The number of its threads.
     pub threads: usize,
     /// How often a thread did not come back to its work.
     pub stuck_threads: u64,
@@ -25,9 +29,13 @@ pub struct Now {
     pub lost_log_lines: u64,
     /// How many qlog files end before their connections, because the disk was full or slow.
     pub cut_qlogs: u64,
+    /// The memory of its process.
     pub memory: Memory,
+    /// Its connections.
     pub connections: Connections,
+    /// Flows of its clients.
     pub flows: Flows,
+    /// Payloads that wait for tunnels.
     pub queue: Queue,
     /// The smoothed RTTs of all open connections; `null` without one.
     pub rtt: Option<Rtt>,
@@ -35,6 +43,7 @@ pub struct Now {
     pub dropped: BTreeMap<String, u64>,
     /// Connections and requests that were refused or closed since the start, by cause.
     pub refused: BTreeMap<String, u64>,
+    /// What it carries now.
     pub rates: Rates,
     /// One value for each second of the last minutes, the newest last.
     pub history: History,
@@ -108,32 +117,48 @@ pub struct History {
 pub struct Tunnel {
     /// The number of the connection in the log.
     pub connection: u64,
+    /// Whose it is.
     pub user: Option<String>,
     /// Only with --log-clients.
     pub client: Option<SocketAddr>,
+    /// Open flows of UDP.
     pub udp_flows: usize,
+    /// Open flows of TCP.
     pub tcp_flows: usize,
+    /// The smoothed RTT in seconds.
     pub rtt_s: f64,
     /// QUIC's rates, in both directions.
     pub to_client_mbps: f64,
+    /// The same from the client.
     pub from_client_mbps: f64,
+    /// Bytes since its start.
     pub to_client_bytes: u64,
+    /// The same from the client.
     pub from_client_bytes: u64,
+    /// QUIC packets that were lost, as a share of those sent.
     pub lost_ratio: f64,
+    /// Bytes that wait for the tunnel.
     pub queue_bytes: u64,
+    /// For how many seconds the oldest of them has waited.
     pub queue_wait_s: f64,
 }
 
 /// One user of a proxy. Bytes are payload of UDP and TCP.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct User {
+    /// The name.
     pub name: String,
+    /// Open connections.
     pub connections: u32,
     /// UDP flows and TCP connections.
     pub flows: u32,
+    /// The rate to clients.
     pub to_client_mbps: f64,
+    /// The rate to targets.
     pub to_target_mbps: f64,
+    /// Bytes to clients.
     pub to_client_bytes: u64,
+    /// Bytes to targets.
     pub to_target_bytes: u64,
     /// By limit: how many requests were refused, and how many UDP payloads dropped for the rate.
     pub limited: BTreeMap<String, u64>,

@@ -4,19 +4,19 @@ use serde::Serialize;
 
 /// The sums over all connections.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PathTotals {
+pub(crate) struct PathTotals {
     /// Open connections by their bottleneck.
-    pub connections: PlaceCounts,
-    pub seconds: Places,
-    pub lost: Lost,
+    pub(crate) connections: PlaceCounts,
+    pub(crate) seconds: Places,
+    pub(crate) lost: Lost,
 }
 
 /// Connections by their bottleneck.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PlaceCounts {
-    pub wired: u64,
-    pub access: u64,
-    pub sender: u64,
+pub(crate) struct PlaceCounts {
+    pub(crate) wired: u64,
+    pub(crate) access: u64,
+    pub(crate) sender: u64,
 }
 
 impl PlaceCounts {
@@ -39,16 +39,16 @@ impl Lost {
 
 /// A number of seconds for each place.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Places {
-    pub wired: f64,
-    pub access: f64,
-    pub sender: f64,
+pub(crate) struct Places {
+    pub(crate) wired: f64,
+    pub(crate) access: f64,
+    pub(crate) sender: f64,
 }
 
 /// A number of packets for each place.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Lost {
-    pub wired: u64,
-    pub access: u64,
-    pub unknown: u64,
+pub(crate) struct Lost {
+    pub(crate) wired: u64,
+    pub(crate) access: u64,
+    pub(crate) unknown: u64,
 }

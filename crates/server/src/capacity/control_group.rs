@@ -26,7 +26,7 @@ const PATH_LIMIT_V1: &str = "hierarchical_memory_limit ";
 
 /// The least memory limit of the process's control groups in bytes. `None`: there is none, or the system
 /// cannot say. Files are looked for below `root`, which is `/` but in tests.
-pub fn memory_limit(root: &Path) -> Option<u64> {
+pub(super) fn memory_limit(root: &Path) -> Option<u64> {
     match read_limit(root) {
         Ok(limit) => limit,
         Err(error) => {

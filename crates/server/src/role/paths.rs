@@ -117,7 +117,7 @@ struct Told {
 
 /// Tells what PEPs show.
 #[derive(Debug)]
-pub struct Paths {
+pub(super) struct Paths {
     json: Option<Outlet>,
     totals: PathTotals,
     qlog: Option<Outlet>,
@@ -137,7 +137,7 @@ struct FromNode {
 
 impl Paths {
     /// Begins a qlog file in a folder, if there is one.
-    pub fn new(has_json: bool, qlog_dir: Option<&Path>) -> Result<Self, ServeError> {
+    pub(super) fn new(has_json: bool, qlog_dir: Option<&Path>) -> Result<Self, ServeError> {
         let json = has_json.then(|| Outlet::start("tandem-json", Lines::ToStdout)).transpose()?;
         let qlog = |dir| {
             Ok::<_, ServeError>(Outlet::start("tandem-paths", Lines::ToFile(begin_qlog(dir)?))?)
@@ -148,7 +148,7 @@ impl Paths {
     }
 
     /// Tells what has become known from the node with this index since the last call.
-    pub fn tell(&mut self, index: usize, reports: &[PathReport]) {
+    pub(super) fn tell(&mut self, index: usize, reports: &[PathReport]) {
         let time = rounded(since_1970().as_secs_f64());
         for report in reports {
             self.tell_of(index, &Shown::new(time, report));
@@ -161,7 +161,7 @@ impl Paths {
     }
 
     /// The sums over all connections, for metrics.
-    pub fn totals(&self) -> PathTotals {
+    pub(super) fn totals(&self) -> PathTotals {
         let mut connections = PlaceCounts::default();
         for place in self.nodes.values().flat_map(|node| &node.places) {
             *match place {

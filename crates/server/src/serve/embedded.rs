@@ -31,7 +31,9 @@ impl Embedded {
         let run = move || {
             let orders = || Ok(Orders::OfProgram(Some(ended)));
             // Nobody hears it any more if the program has gone on.
-            Prepared::new(&role, &setup)?.run(orders, |address| drop(up.send(address)))
+            Prepared::new(&role, &setup)?.run(orders, |address| {
+                up.send(address).ok();
+            })
         };
         let thread = thread::Builder::new().name("tandem-server".to_owned()).spawn(run);
         let thread = thread.map_err(SystemError::thread)?;

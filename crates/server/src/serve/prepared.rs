@@ -91,11 +91,11 @@ impl<'a, R: Role> Prepared<'a, R> {
             R::look(&running, (index, node), driver, admin.as_ref());
         };
         let seen = run::Seen { look: &look, on_listening: &on_listening, admin: admin.as_ref() };
-        run::run(nodes, address, (&changes, self.read.clone()), seen, orders)
+        run::run(nodes, address, (&changes, self.read.clone()), &seen, orders)
     }
 
     /// A node for each thread. They listen at the same address.
-    fn nodes(&self) -> Result<(Vec<(R::Node, DriverOptions)>, Address), ServeError> {
+    fn nodes(&self) -> Result<(run::Nodes<R::Node>, Address), ServeError> {
         let Self { role, setup, transport, config, limits, .. } = self;
         let grace = run::grace(limits);
         let memory_in_use = Some(memory::gauge());

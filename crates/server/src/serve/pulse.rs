@@ -14,7 +14,7 @@ use std::{
 use tracing::{error, warn};
 
 /// The time between two looks at the threads.
-pub const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time after which a thread counts as stuck. A turn of the event loop takes milliseconds, and a client whose
 /// packets are not answered for longer than this begins to give up its tunnel.
@@ -22,11 +22,11 @@ const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// How often a thread has begun or ended a turn of its event loop. The number is odd while the thread works.
 #[derive(Clone, Debug, Default)]
-pub struct Pulse(Arc<AtomicU64>);
+pub(crate) struct Pulse(Arc<AtomicU64>);
 
 impl Pulse {
     /// Performs a future, which is all that the thread does.
-    pub async fn of<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn of<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
             self.step();
@@ -45,7 +45,7 @@ impl Pulse {
 
 /// What the main thread knows of the other threads.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub(crate) struct Watch {
     threads: Vec<Watched>,
     /// How often a thread was found stuck.
     stuck: Arc<AtomicU64>,
@@ -61,14 +61,14 @@ struct Watched {
 
 impl Watch {
     /// Adds a thread. The first one has the number 0.
-    pub fn add(&mut self) -> Pulse {
+    pub(crate) fn add(&mut self) -> Pulse {
         let pulse = Pulse::default();
         self.threads.push(Watched { pulse: pulse.clone(), last: None, is_stuck: false });
         pulse
     }
 
     /// Looks at all threads. Each that is stuck, or no longer stuck, is told once.
-    pub fn look(&mut self, now: Instant) {
+    pub(crate) fn look(&mut self, now: Instant) {
         for (thread, watched) in self.threads.iter_mut().enumerate() {
             let number = watched.pulse.0.load(Ordering::Relaxed);
             let (last, since) = watched.last.unwrap_or((number, now));
@@ -95,17 +95,17 @@ impl Watch {
     }
 
     /// Whether no thread did its work at the last look.
-    pub fn are_all_stuck(&self) -> bool {
+    pub(crate) fn are_all_stuck(&self) -> bool {
         !self.threads.is_empty() && self.threads.iter().all(|thread| thread.is_stuck)
     }
 
     /// How often a thread was found stuck.
-    pub fn stuck(&self) -> u64 {
+    pub(crate) fn stuck(&self) -> u64 {
         self.stuck.load(Ordering::Relaxed)
     }
 
     /// The same number, for others to read.
-    pub fn counter(&self) -> Arc<AtomicU64> {
+    pub(crate) fn counter(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.stuck)
     }
 }
@@ -164,7 +164,7 @@ mod tests {
                     }
                     notified.await.unwrap_err();
                 };
-                thread::spawn(move || crate::run::runtime().unwrap().block_on(pulse.of(work)))
+                thread::spawn(move || crate::process::runtime().unwrap().block_on(pulse.of(work)))
             })
             .into();
         for _ in &threads {

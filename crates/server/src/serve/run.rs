@@ -22,7 +22,7 @@ use super::{
     Change,
     changes::Changes,
     gate,
-    obey::{Nodes, obey},
+    obey::{self, obey},
     orders::Orders,
     pulse::{Pulse, Watch},
 };
@@ -50,16 +50,19 @@ pub(super) fn grace(limits: &Limits) -> Duration {
     limits.drain + limits.goodbye + Duration::from_secs(1)
 }
 
+/// Nodes, each with the options of its driver.
+pub(super) type Nodes<N> = Vec<(N, DriverOptions)>;
+
 /// Runs the nodes of a server until its orders end them. `changes` reads the server's files again, and those of its
 /// certificate when they have changed since the look `read`.
 pub(super) fn run<R: Role>(
-    nodes: Vec<(R::Node, DriverOptions)>,
+    nodes: Nodes<R::Node>,
     mut address: Address,
     (changes, read): (&Changes<'_, R>, Stamps),
-    seen: Seen<'_, impl Fn(usize, &mut R::Node, &DriverStats) + Sync, impl Fn(SocketAddr) + Sync>,
+    seen: &Seen<'_, impl Fn(usize, &mut R::Node, &DriverStats) + Sync, impl Fn(SocketAddr) + Sync>,
     orders: impl FnOnce() -> Result<Orders, ServeError>,
 ) -> Result<(), ServeError> {
-    let Seen { look, on_listening, admin } = seen;
+    let &Seen { look, on_listening, admin } = seen;
     log::use_own_thread()?;
     let runtime = runtime()?;
     let mut orders = runtime.block_on(async { orders() })?;
@@ -82,9 +85,8 @@ pub(super) fn run<R: Role>(
             let look = move |node: &mut R::Node, driver: &DriverStats| look(index, node, driver);
             let pulse = watch.add();
             let up = up.clone();
-            let told = (index == 0).then_some(on_listening);
             let server = Server {
-                on_listening: told,
+                on_listening: (index == 0).then_some(on_listening),
                 result: Ok(()),
                 changes: changes_of_node,
                 look,
@@ -97,9 +99,7 @@ pub(super) fn run<R: Role>(
                 drop((running, end));
                 result
             };
-            let thread = thread::Builder::new().name(format!("tandem-{index}"));
-            let thread = thread.spawn_scoped(scope, run);
-            threads.push(thread.map_err(|error| ServeError::from(SystemError::thread(error))));
+            threads.push(start(scope, index, run));
         }
         drop((running, up));
         let stuck = watch.counter();
@@ -112,7 +112,7 @@ pub(super) fn run<R: Role>(
         let (gate, admin_gate) = gate::new(listener);
         let watching = admin_gate.watch(admin, of_process);
         let watching_neighbours = address.watch_neighbours();
-        let nodes = Nodes { changes: change_nodes, busy: None, end: &end, all_ended, all_up };
+        let nodes = obey::Nodes { changes: change_nodes, busy: None, end: &end, all_ended, all_up };
         let told = (&mut orders, &mut watch);
         let obeying = obey(told, nodes, (changes, read), (&mut address, gate));
         runtime.block_on(async {
@@ -122,9 +122,7 @@ pub(super) fn run<R: Role>(
                 () = watching_neighbours => {}
             }
         });
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-        };
+        let join = |thread: Thread<'_>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         threads.into_iter().try_for_each(|thread| thread.and_then(join))
     });
     // A look at a file may wait for a file system that does not answer. The end does not wait for it.
@@ -133,6 +131,19 @@ pub(super) fn run<R: Role>(
         tracing::error!(times = watch.stuck(), "threads of this server were stuck while it ran");
     }
     result
+}
+
+/// The thread of a node.
+type Thread<'scope> = thread::ScopedJoinHandle<'scope, Result<(), ServeError>>;
+
+/// Starts the thread of the node with this index.
+fn start<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    index: usize,
+    run: impl FnOnce() -> Result<(), ServeError> + Send + 'scope,
+) -> Result<Thread<'scope>, ServeError> {
+    let thread = thread::Builder::new().name(format!("tandem-{index}"));
+    Ok(thread.spawn_scoped(scope, run).map_err(SystemError::thread)?)
 }
 
 /// How far the end of a server has come.

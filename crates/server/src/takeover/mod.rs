@@ -42,7 +42,7 @@ const HEARS_VARIABLE: &str = "TANDEM_HEARS_SUCCESSOR";
 /// The new process is ready.
 const READY: u8 = b'R';
 
-/// The new process is alive. It says so before [`READY`], and then once a second ([`INTERVAL`](crate::pulse::INTERVAL))
+/// The new process is alive. It says so before [`READY`], and then once a second ([`INTERVAL`](crate::serve::pulse::INTERVAL))
 /// as long as its main thread and one of its other threads work.
 const ALIVE: u8 = b'A';
 
@@ -53,7 +53,7 @@ const YOURS: u8 = b'Y';
 const RELOAD: u8 = b'H';
 
 /// The address of a server, and the processes that share it.
-pub struct Address {
+pub(crate) struct Address {
     listeners: Listeners,
     other_process: OtherProcess,
     thread_at: usize,
@@ -107,7 +107,7 @@ pub struct TakeOverError {
 
 /// What the other process does.
 #[derive(Debug)]
-pub enum Told {
+pub(crate) enum Told {
     /// The successor is ready.
     SuccessorReady,
     /// The successor has ended, or does not work any more.
@@ -122,7 +122,7 @@ pub enum Told {
 
 impl Address {
     /// The sockets of the process that this one takes over from, or new ones.
-    pub fn open(
+    pub(crate) fn open(
         address: SocketAddr,
         threads: Within<Threads>,
         fleet: Option<&Fleet>,
@@ -164,18 +164,18 @@ impl Address {
     }
 
     /// A listening socket for each thread.
-    pub fn listeners(&self) -> impl Iterator<Item = Listener> {
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = Listener> {
         self.listeners.of_this_process()
     }
 
     /// The secret of stateless resets of this server, from that of its key. A machine of a fleet has another one.
-    pub fn reset_secret(&self, of_key: Option<&ResetSecret>) -> Option<ResetSecret> {
+    pub(crate) fn reset_secret(&self, of_key: Option<&ResetSecret>) -> Option<ResetSecret> {
         let listens = self.listeners.local_addr().ok()?;
         of_key.map(|secret| reset_secret::of_server(secret, listens))
     }
 
     /// Looks after the other machines of the fleet, and never ends.
-    pub fn watch_neighbours(&self) -> impl Future<Output = ()> + use<> {
+    pub(crate) fn watch_neighbours(&self) -> impl Future<Output = ()> + use<> {
         let neighbours = self.neighbours.clone();
         async move {
             if neighbours.addresses().len() == 0 {
@@ -186,22 +186,22 @@ impl Address {
     }
 
     /// What the nodes are told of the other process.
-    pub fn other_process(&self) -> OtherProcess {
+    pub(crate) fn other_process(&self) -> OtherProcess {
         self.other_process.clone()
     }
 
     /// Whether another process still has what only one may have open.
-    pub fn waits_for_predecessor(&self) -> bool {
+    pub(crate) fn waits_for_predecessor(&self) -> bool {
         self.usage.is_some()
     }
 
     /// Where the predecessor tells what users use. Only the first call returns it.
-    pub fn take_usage(&mut self) -> Option<UnixStream> {
+    pub(crate) fn take_usage(&mut self) -> Option<UnixStream> {
         self.usage.take()
     }
 
     /// Tells that all nodes listen, and takes the new connections if another process has had them.
-    pub async fn ready(&mut self) {
+    pub(crate) async fn ready(&mut self) {
         self.is_ready = true;
         let Some(predecessor) = &mut self.predecessor else {
             return notify(NotifyState::Ready);
@@ -219,7 +219,7 @@ impl Address {
     }
 
     /// Tells systemd and the process that this one takes over from that this one works.
-    pub fn be_alive(&mut self) {
+    pub(crate) fn be_alive(&mut self) {
         let has_taken_over = self.successor.as_ref().is_some_and(Successor::is_ready);
         // Only the process that gets new connections: systemd would not notice otherwise that it hangs.
         if self.is_ready && !has_taken_over && self.watchdog.is_due(clock::now()) {
@@ -232,12 +232,12 @@ impl Address {
 
     /// Whether this process may end when it has nothing more to do. As long as the successor has not shown that it
     /// works, this one may have to serve again.
-    pub fn may_end(&self) -> bool {
+    pub(crate) fn may_end(&self) -> bool {
         self.successor.as_ref().is_none_or(Successor::works)
     }
 
     /// Starts a process that takes over, as soon as there is no predecessor.
-    pub fn start_successor(&mut self) {
+    pub(crate) fn start_successor(&mut self) {
         if let Some(predecessor) = &self.predecessor {
             self.is_successor_wanted = true;
             return say(format_args!(
@@ -268,7 +268,7 @@ impl Address {
     }
 
     /// Lets the other process read its files again, as this one does.
-    pub async fn tell_reload(&mut self) {
+    pub(crate) async fn tell_reload(&mut self) {
         if let Some(predecessor) = &mut self.predecessor {
             predecessor.tell(RELOAD).await;
         }
@@ -278,7 +278,7 @@ impl Address {
     }
 
     /// Waits for what the other process does.
-    pub async fn told(&mut self) -> Told {
+    pub(crate) async fn told(&mut self) -> Told {
         let Self { predecessor, successor, .. } = self;
         let of_predecessor = async {
             match predecessor {
@@ -299,7 +299,7 @@ impl Address {
     }
 
     /// Where to tell the successor, which is ready, what users use.
-    pub fn hand_over(&mut self) -> Option<UnixStream> {
+    pub(crate) fn hand_over(&mut self) -> Option<UnixStream> {
         let successor = self.successor.as_mut()?;
         let process = successor.process();
         say(format_args!(
@@ -310,14 +310,14 @@ impl Address {
     }
 
     /// Tells the successor that it may open what only one process may have open.
-    pub async fn tell_yours(&mut self) {
+    pub(crate) async fn tell_yours(&mut self) {
         if let Some(successor) = &mut self.successor {
             successor.tell(YOURS).await;
         }
     }
 
     /// Notes that the successor has ended. New connections come to this process again, unless it ends too.
-    pub fn forget_successor(&mut self, is_ending: bool) {
+    pub(crate) fn forget_successor(&mut self, is_ending: bool) {
         let Some(successor) = self.successor.take() else { return };
         let had_taken_over = successor.is_ready();
         say(format_args!("error: {}", successor.end(is_ending)));
@@ -328,7 +328,7 @@ impl Address {
     }
 
     /// Notes that the predecessor has ended.
-    pub fn forget_predecessor(&mut self) {
+    pub(crate) fn forget_predecessor(&mut self) {
         if let Some(predecessor) = self.predecessor.take() {
             say(format_args!("process {} has ended; this one has taken over", predecessor.process));
             self.be_alone();

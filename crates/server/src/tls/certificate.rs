@@ -52,14 +52,14 @@ pub(super) fn inspect(chain: &[CertificateDer<'_>], file: &Path, now: ASN1Time) 
 
 /// For how long, in seconds since 1970, and for which names a certificate is.
 #[derive(Debug)]
-pub struct Life {
-    pub from: i64,
-    pub until: i64,
-    pub names: Vec<String>,
+pub(crate) struct Life {
+    pub(crate) from: i64,
+    pub(crate) until: i64,
+    pub(crate) names: Vec<String>,
 }
 
 /// That of the first certificate in a file. `None`: there is none.
-pub fn life_of(file: &Path) -> Option<Life> {
+pub(crate) fn life_of(file: &Path) -> Option<Life> {
     let chain = super::pem::certificates(file).ok()?;
     let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
     let validity = leaf.validity();

@@ -85,6 +85,10 @@ impl DevelopmentIdentity {
 
     /// Writes `ca.pem`, `cert.pem` and `key.pem` into a folder, which it makes if there is none. No
     /// file is overwritten, and only the owner can read the key. Returns what to tell the user.
+    ///
+    /// # Panics
+    ///
+    /// Never: a key that was made here can be written.
     pub fn write(&self, folder: &Path) -> Result<String, ServeError> {
         fs::create_dir_all(folder).map_err(WriteError::of(folder))?;
         let [ca, cert, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| folder.join(name));

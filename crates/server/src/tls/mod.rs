@@ -12,7 +12,9 @@ use std::sync::Arc;
 use crate::process::SystemError;
 use rustls::crypto::{CryptoProvider, ring};
 
-pub use certificate::{Life, life_of, utc};
+pub use certificate::utc;
+#[cfg(feature = "acme")]
+pub(crate) use certificate::{Life, life_of};
 pub use development::{DevelopmentIdentity, LOOPBACK_NAMES, check_names};
 pub use error::TlsError;
 pub use server::{Identity, ServerTlsSetup, server_config};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Metrics of one name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Family {
+pub(crate) struct Family {
     /// The name, with the ending `_total` of counters.
     pub name: &'static str,
     pub help: &'static str,
@@ -16,7 +16,7 @@ pub struct Family {
 
 /// What a number means, and so how the numbers of several nodes become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// It only grows.
     Counter,
     /// It grows and falls.
@@ -27,19 +27,19 @@ pub enum Kind {
 
 /// One number, with a value for each label.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub(crate) struct Sample {
     pub(super) labels: Vec<Cow<'static, str>>,
     pub(super) value: Value,
 }
 
 impl Sample {
-    pub fn of<const N: usize>(labels: [String; N], value: u64) -> Self {
+    pub(crate) fn of<const N: usize>(labels: [String; N], value: u64) -> Self {
         Self { labels: labels.map(Cow::Owned).to_vec(), value: Value::Whole(value) }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
+pub(crate) enum Value {
     Whole(u64),
     Fraction(f64),
 }
@@ -81,7 +81,7 @@ impl Family {
     }
 
     /// Numbers with several labels.
-    pub fn labelled<const N: usize>(
+    pub(crate) fn labelled<const N: usize>(
         kind: Kind,
         (name, help): (&'static str, &'static str),
         labels: [&'static str; N],
@@ -96,7 +96,7 @@ impl Family {
     }
 
     /// A gauge.
-    pub fn gauge(name: &'static str, help: &'static str, value: impl Into<Value>) -> Self {
+    pub(crate) fn gauge(name: &'static str, help: &'static str, value: impl Into<Value>) -> Self {
         Self::one(Kind::Gauge, name, help, value)
     }
 
@@ -158,7 +158,7 @@ impl Family {
     }
 
     /// The number of series.
-    pub const fn len(&self) -> usize {
+    pub(in crate::admin) const fn len(&self) -> usize {
         self.samples.len()
     }
 }
