@@ -5,13 +5,20 @@ use std::{fs, path::PathBuf};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use tandem_server::{fleet, tls::DevelopmentIdentity};
 
+#[cfg(feature = "pep-kernel")]
+use crate::pep::PepSettings;
 use crate::{
-    Cli, client::ClientSettings, config::example, error::CliError, help, pair::ConnectSettings,
-    pair::ServeSettings, pep::PepSettings, server::OriginSettings, server::ProxySettings, text,
+    Cli,
+    client::ClientSettings,
+    config::example,
+    error::CliError,
+    help,
+    pair::{ConnectSettings, ServeSettings},
+    server::{OriginSettings, ProxySettings},
+    text,
 };
-use tandem_server::fleet;
-use tandem_server::tls::DevelopmentIdentity;
 
 /// Write certificates and configuration files; manual pages and completions for packages.
 #[derive(Debug, clap::Subcommand)]
@@ -72,6 +79,7 @@ pub(crate) enum Configurable {
     /// The client of that proxy
     Connect,
     /// The PEP on a router
+    #[cfg(feature = "pep-kernel")]
     Pep,
 }
 
@@ -97,6 +105,7 @@ impl Generate {
                     Configurable::Client => example::<ClientSettings>(),
                     Configurable::Serve => example::<ServeSettings>(),
                     Configurable::Connect => example::<ConnectSettings>(),
+                    #[cfg(feature = "pep-kernel")]
                     Configurable::Pep => example::<PepSettings>(),
                 };
                 text::print(text.trim_end())

@@ -5,6 +5,7 @@ mod carried;
 mod carrier;
 mod client;
 mod config;
+#[cfg(feature = "lab")]
 mod demo;
 #[cfg(test)]
 mod documents;
@@ -15,31 +16,37 @@ mod generate;
 mod get;
 mod help;
 mod hops;
+#[cfg(feature = "lab")]
 mod lab;
+#[cfg(feature = "lab")]
 mod layers;
 mod log;
 mod mode;
 mod outcome;
 mod pair;
 mod patience;
+#[cfg(feature = "pep-kernel")]
 mod pep;
 mod programs;
 mod progress;
 mod qlog;
 mod redirect;
+mod screen;
 mod server;
 mod text;
 mod tls;
 mod top;
+#[cfg(feature = "usage-store")]
 mod users;
 
 use std::{env, ffi::OsStr, process::ExitCode};
 
-use crate::error::CliError;
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 use tandem_server::process;
 use tikv_jemallocator::Jemalloc;
 use tracing::Level;
+
+use crate::error::CliError;
 
 /// It gives unused memory back to the system within seconds, and says how much is in use.
 #[global_allocator]
@@ -98,12 +105,17 @@ enum Command {
     Connect(Box<pair::Connect>),
     Origin(Box<server::Origin>),
     Get(Box<get::Get>),
+    #[cfg(feature = "pep-kernel")]
     Pep(Box<pep::PepCommand>),
     Top(Box<top::Top>),
+    #[cfg(feature = "usage-store")]
     Users(users::UsersCommand),
+    #[cfg(feature = "lab")]
     Qlog(layers::Qlog),
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
+    #[cfg(feature = "lab")]
     Demo(Box<demo::Demo>),
     #[command(subcommand)]
     Generate(generate::Generate),
@@ -118,11 +130,16 @@ impl Command {
             Self::Connect(connect) => connect.run(),
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
+            #[cfg(feature = "pep-kernel")]
             Self::Pep(pep) => pep.run(),
             Self::Top(top) => top.run(),
+            #[cfg(feature = "usage-store")]
             Self::Users(users) => users.run(),
+            #[cfg(feature = "lab")]
             Self::Qlog(qlog) => qlog.run(),
+            #[cfg(feature = "lab")]
             Self::Lab(lab) => lab.run(),
+            #[cfg(feature = "lab")]
             Self::Demo(demo) => demo.run(),
             Self::Generate(generate) => generate.run(),
         }
@@ -133,9 +150,9 @@ impl Command {
         match self {
             Self::Client(client) if client.is_quiet() => Level::WARN,
             Self::Get(get) if get.is_quiet() => Level::ERROR,
-            Self::Get(_) | Self::Top(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => {
-                Level::WARN
-            }
+            #[cfg(feature = "lab")]
+            Self::Lab(_) | Self::Demo(_) => Level::WARN,
+            Self::Get(_) | Self::Top(_) | Self::Generate(_) => Level::WARN,
             _ => Level::INFO,
         }
     }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::TransferError;
 use tandem_units::{ByteCount, HumanDuration, Rate};
+
+use crate::error::TransferError;
 
 /// The time without a byte after which a transfer is given up. A server that has nothing to send yet, or a tunnel that
 /// is built again, takes seconds.
@@ -91,6 +92,7 @@ impl PatienceSettings {
 
 impl Patience {
     /// One that never ends.
+    #[cfg(feature = "lab")]
     pub(crate) const fn endless(now: Instant) -> Self {
         Self { began: now, max_time: None, speed_time: None, speed_limit: None, last: (now, 0) }
     }

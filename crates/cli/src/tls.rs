@@ -15,9 +15,9 @@ use rustls::{
 };
 use rustls_platform_verifier::Verifier;
 use serde::Serialize;
+use tandem_server::tls::{pem, provider};
 
 use crate::{error::ConfigError, text};
-use tandem_server::tls::{pem, provider};
 
 /// Flags of a client, and keys of its file.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -137,6 +137,7 @@ pub(crate) struct ClientTls {
 }
 
 /// TLS 1.3 that trusts one CA, which need not be in a file.
+#[cfg(feature = "lab")]
 pub(crate) fn trusting_ca(ca: CertificateDer<'static>) -> Result<ClientConfig, ConfigError> {
     let mut roots = RootCertStore::empty();
     roots.add(ca)?;

@@ -16,16 +16,15 @@ mod values;
 
 use std::{marker::PhantomData, path::PathBuf};
 
-use crate::error::ConfigError;
 use clap::{ArgMatches, Args, Command, FromArgMatches, builder::Resettable};
 use serde::Serialize;
 pub(crate) use tandem_files::setting::{Setting, ValueError, Within};
 use tandem_node::limits::Limits;
 
+use crate::error::ConfigError;
 pub(crate) use example::example;
 pub(crate) use forward::{Forward, Target};
 pub(crate) use repair::{RepairSettings, RepairSetup};
-
 pub(crate) use transport::{TransportSettings, transport_for, transport_of_origin};
 pub(crate) use values::{HopVia, HttpsUrl, ListenAddr, Prefix, Via};
 
@@ -98,6 +97,7 @@ impl<S: Settings> Layered<S> {
     }
 
     /// The same of a role that is no node, and so has no limits but its settings.
+    #[cfg(feature = "pep-kernel")]
     pub(crate) fn checked_alone(&self, setup: &S::Setup) -> Option<String> {
         self.args.check.then(|| effective::text::<S>(setup))
     }

@@ -8,11 +8,14 @@ use std::{
 
 use sha2::{Digest, Sha256};
 use tandem_lab::{Contents, Seed};
+use tandem_server::process::SystemError;
 use tandem_units::ByteCount;
 use tempfile::TempDir;
 
-use crate::{download::Sha256Hex, error::CliError, error::DemoError};
-use tandem_server::process::SystemError;
+use crate::{
+    download::Sha256Hex,
+    error::{CliError, DemoError},
+};
 
 /// Name of the file, at the origin and at its destination.
 pub(super) const NAME: &str = "demo.bin";

@@ -11,7 +11,7 @@ use std::{
 use tandem_node::{ConnectionStats, Origin, Proxy};
 use tandem_units::ByteCount;
 
-use crate::{progress::Bar, progress::Progress};
+use crate::progress::{Bar, Progress};
 
 /// Interval at which a host writes.
 pub(super) const PERIOD: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
 //! What a terminal shows while a part of the demo runs: a picture, or else a bar for each download.
 
 use super::{Demo, journey::Journey, stage::Stage, table::Cells};
-use crate::{progress::Bar, progress::Bars, progress::Show};
+use crate::progress::{Bar, Bars, Show};
 
 /// The picture or the bars. Both are removed when this value is dropped.
 #[derive(Debug)]

@@ -25,9 +25,11 @@ use tandem_congestion::ControllerName;
 use tandem_netem::{LinkConfig, QueueConfig, QueueLimit, Seed};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-pub(crate) use self::view::Screen;
 use self::{journey::Journey, runner::Runner};
-use crate::{error::CliError, error::end_to_end_controllers, text};
+use crate::{
+    error::{CliError, end_to_end_controllers},
+    text,
+};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -29,6 +29,11 @@ use tandem_node::{
     proxy::{Access, TargetPolicy},
     quic::{LossDetection, Mtu, Transport},
 };
+use tandem_server::{
+    files::FileError,
+    process::{self, Signals, SystemError},
+    tls::{DevelopmentIdentity, server_config},
+};
 use tandem_wire::Template;
 use tokio::sync::oneshot;
 
@@ -40,15 +45,14 @@ use super::{
     result::OriginPackets,
 };
 use crate::{
-    download::Download, download::Wanted, error::CliError, error::ConfigError, error::NoResult,
-    fetch::fetch, outcome::Outcome, patience::Patience, progress::Progress, tls::trusting_ca,
+    download::{Download, Wanted},
+    error::{CliError, ConfigError, NoResult},
+    fetch::fetch,
+    outcome::Outcome,
+    patience::Patience,
+    progress::Progress,
+    tls::trusting_ca,
 };
-use tandem_server::files::FileError;
-use tandem_server::process;
-use tandem_server::process::Signals;
-use tandem_server::process::SystemError;
-use tandem_server::tls::DevelopmentIdentity;
-use tandem_server::tls::server_config;
 
 /// Any free port of loopback.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

@@ -14,8 +14,9 @@ use super::{
     runner::Runner,
 };
 use crate::{
-    error::CliError, outcome::Outcome, outcome::round, outcome::seconds, progress::Bars,
-    progress::Show,
+    error::CliError,
+    outcome::{Outcome, round, seconds},
+    progress::{Bars, Show},
 };
 
 /// Length of each response.

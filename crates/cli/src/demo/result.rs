@@ -4,7 +4,7 @@ use serde::Serialize;
 use tandem_netem::ideal_completion;
 
 use super::{Demo, journey::Journey};
-use crate::{outcome::Outcome, outcome::round, outcome::seconds};
+use crate::outcome::{Outcome, round, seconds};
 
 /// One object of `demo --json`.
 #[derive(Clone, Debug, Serialize)]

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tandem_net::clock;
+use tandem_server::process::{self, Signals};
 use tokio::{runtime::Runtime, time};
 
 use super::{
@@ -16,9 +17,11 @@ use super::{
     series::Series,
     watch::watch,
 };
-use crate::{error::CliError, outcome::Outcome, progress::Bar, progress::Progress};
-use tandem_server::process;
-use tandem_server::process::Signals;
+use crate::{
+    error::CliError,
+    outcome::Outcome,
+    progress::{Bar, Progress},
+};
 
 /// What all parts of the demo share.
 pub(super) struct Runner<'a> {

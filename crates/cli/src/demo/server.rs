@@ -15,7 +15,10 @@ use super::{
     runner::{Observed, Runner},
     table,
 };
-use crate::{error::CliError, outcome::Outcome, outcome::round, outcome::seconds};
+use crate::{
+    error::CliError,
+    outcome::{Outcome, round, seconds},
+};
 
 /// The start of the download without a tunnel, in which the controller finds its rate.
 const SETTLING: Duration = Duration::from_secs(3);

@@ -8,6 +8,7 @@ use std::{
 };
 
 use tandem_net::clock;
+use tandem_server::process::SystemError;
 
 use super::{
     gauges::{Gauges, PERIOD, Readings},
@@ -15,7 +16,6 @@ use super::{
     stage::Stage,
 };
 use crate::error::CliError;
-use tandem_server::process::SystemError;
 
 /// The current and the earlier samples of a journey.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,6 @@ use std::{fs, io, net::SocketAddr, path::PathBuf};
 
 use tandem_congestion::{ControllerName, TeccConfigError};
 use tandem_node::{client::local::PasswordError, mode::Mode};
-
 use tandem_server::{SetupError, files::FileError, tls::TlsError};
 
 /// An error of the command line, the environment, the configuration file or a file that they name.
@@ -27,6 +26,7 @@ pub(crate) enum ConfigError {
         variable: &'static str,
     },
     /// The URL of an ACME directory is not one.
+    #[cfg(feature = "acme")]
     #[error("acme-directory: \"{url}\": allowed: a URL that begins with https://")]
     AcmeDirectory {
         /// What was given.
@@ -148,6 +148,7 @@ pub(crate) enum ConfigError {
     #[error("no CA certificates on this system ({0}): install them, or give --ca FILE")]
     NoSystemCa(rustls::Error),
     /// More ranges of servers than a PEP takes.
+    #[cfg(feature = "pep-kernel")]
     #[error("{servers} ranges of servers; allowed: at most {max}")]
     TooManyServers {
         /// How many were given.

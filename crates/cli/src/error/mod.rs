@@ -3,24 +3,18 @@
 //! Each room has its own errors in a file here, so that this room needs no other one.
 
 mod config;
+#[cfg(feature = "lab")]
 mod demo;
+#[cfg(feature = "lab")]
 mod lab;
+#[cfg(feature = "pep-kernel")]
 mod pep;
+#[cfg(feature = "lab")]
 mod qlogs;
 mod top;
 mod transfer;
 
 use std::{io, path::Path, process::ExitCode};
-
-pub(crate) use self::{
-    config::{ConfigError, end_to_end_controllers},
-    demo::DemoError,
-    lab::LabError,
-    pep::PepError,
-    qlogs::QlogError,
-    top::TopError,
-    transfer::{NoResult, TransferError},
-};
 
 use tandem_server::{
     ServeError, SetupError,
@@ -28,6 +22,18 @@ use tandem_server::{
     process::{SystemError, WriteError},
     tls::TlsError,
     users::StoreError,
+};
+
+#[cfg(feature = "pep-kernel")]
+pub(crate) use self::pep::PepError;
+pub(crate) use self::{
+    config::ConfigError,
+    top::TopError,
+    transfer::{NoResult, TransferError},
+};
+#[cfg(feature = "lab")]
+pub(crate) use self::{
+    config::end_to_end_controllers, demo::DemoError, lab::LabError, qlogs::QlogError,
 };
 
 /// Why a subcommand failed.
@@ -52,18 +58,22 @@ pub(crate) enum CliError {
     #[error(transparent)]
     System(#[from] SystemError),
     /// Qlogs cannot be drawn.
+    #[cfg(feature = "lab")]
     #[error(transparent)]
     Qlog(#[from] QlogError),
     /// There is nothing to see of a server.
     #[error(transparent)]
     Top(#[from] TopError),
     /// A PEP does not run.
+    #[cfg(feature = "pep-kernel")]
     #[error(transparent)]
     Pep(#[from] PepError),
     /// A demonstration failed.
+    #[cfg(feature = "lab")]
     #[error(transparent)]
     Demo(#[from] DemoError),
     /// An experiment could not be run, or its results are invalid.
+    #[cfg(feature = "lab")]
     #[error(transparent)]
     Lab(#[from] LabError),
 }
@@ -116,6 +126,7 @@ impl CliError {
             Self::Config(_) => ExitCode::from(2),
             Self::Transfer(error) => error.exit_code(),
             Self::Stdout(_) if self.is_silent() => ExitCode::SUCCESS,
+            #[cfg(feature = "lab")]
             Self::Lab(error) => error.exit_code(),
             _ => ExitCode::from(1),
         }

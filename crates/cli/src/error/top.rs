@@ -1,7 +1,6 @@
 //! Why there is nothing to see of a server, as one line for a person.
 
 use tandem_node::StrangerText;
-
 use tandem_server::admin::AdminAddr;
 
 /// Why an admin listener says nothing that can be shown.

@@ -3,9 +3,8 @@
 use std::{io, path::PathBuf, process::ExitCode};
 
 use tandem_node::{StrangerText, error::ClientError};
-use tandem_units::{ByteCount, HumanDuration};
-
 use tandem_server::process::{SystemError, WriteError};
+use tandem_units::{ByteCount, HumanDuration};
 
 use crate::advice;
 

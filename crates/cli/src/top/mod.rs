@@ -7,12 +7,17 @@ use std::{thread, time::Duration};
 use serde_json::Value;
 use tandem_net::admin::get;
 use tandem_node::StrangerText;
+use tandem_server::{
+    admin::{AdminAddr, Now},
+    process::runtime,
+};
 
 use self::picture::Picture;
-use crate::{demo::Screen, error::CliError, error::ConfigError, error::TopError, text};
-use tandem_server::admin::AdminAddr;
-use tandem_server::admin::Now;
-use tandem_server::process::runtime;
+use crate::{
+    error::{CliError, ConfigError, TopError},
+    screen::Screen,
+    text,
+};
 
 const EXAMPLES: &str = "\
 Examples:

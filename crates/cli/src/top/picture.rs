@@ -9,18 +9,11 @@ use ratatui::{
     text::Line,
     widgets::{Row, Sparkline, Table, Widget},
 };
+use tandem_server::admin::{
+    Now, Role, Tunnel, User,
+    words::{bytes, count, met, ms, percent, rate},
+};
 use tandem_units::HumanDuration;
-
-use tandem_server::admin::Now;
-use tandem_server::admin::Role;
-use tandem_server::admin::Tunnel;
-use tandem_server::admin::User;
-use tandem_server::admin::words::bytes;
-use tandem_server::admin::words::count;
-use tandem_server::admin::words::met;
-use tandem_server::admin::words::ms;
-use tandem_server::admin::words::percent;
-use tandem_server::admin::words::rate;
 
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);

@@ -12,7 +12,10 @@ use instant_acme::AccountCredentials;
 use serde::{Deserialize, Serialize};
 
 use super::AcmeSetup;
-use crate::{process::WriteError, tls::Life, tls::life_of};
+use crate::{
+    process::WriteError,
+    tls::{Life, life_of},
+};
 
 /// Only the owner can read what is in the folder.
 const MODE: u32 = 0o600;

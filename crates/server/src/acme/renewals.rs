@@ -10,7 +10,7 @@ use tandem_node::StrangerText;
 use tokio::{sync::oneshot, time};
 
 use super::{AcmeSetup, folder::Folder, order};
-use crate::{process::SystemError, process::WriteError, process::runtime, process::say};
+use crate::process::{SystemError, WriteError, runtime, say};
 
 /// The wait after the first failure. It grows by [`GROWTH`], so that a name that cannot be proven costs four of the
 /// five failures that Let's Encrypt allows within an hour.

@@ -51,6 +51,7 @@ pub(super) fn inspect(chain: &[CertificateDer<'_>], file: &Path, now: ASN1Time) 
 }
 
 /// For how long, in seconds since 1970, and for which names a certificate is.
+#[cfg(feature = "acme")]
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) from: i64,
@@ -59,6 +60,7 @@ pub(crate) struct Life {
 }
 
 /// That of the first certificate in a file. `None`: there is none.
+#[cfg(feature = "acme")]
 pub(crate) fn life_of(file: &Path) -> Option<Life> {
     let chain = super::pem::certificates(file).ok()?;
     let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;

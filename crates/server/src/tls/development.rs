@@ -19,7 +19,9 @@ use x509_parser::prelude::ASN1Time;
 
 use super::certificate;
 use crate::{
-    error::ServeError, files::FileError, files::secret::write_new, process::WriteError,
+    error::ServeError,
+    files::{FileError, secret::write_new},
+    process::WriteError,
     tls::TlsError,
 };
 

@@ -9,9 +9,9 @@ mod watch;
 
 use std::sync::Arc;
 
-use crate::process::SystemError;
 use rustls::crypto::{CryptoProvider, ring};
 
+use crate::process::SystemError;
 pub use certificate::utc;
 #[cfg(feature = "acme")]
 pub(crate) use certificate::{Life, life_of};

@@ -14,14 +14,15 @@ use rustls::{
     version::TLS13,
 };
 use serde::Serialize;
-
 use sha2::{Digest, Sha256};
 use tandem_node::quic::ResetSecret;
 use x509_parser::prelude::ASN1Time;
 
 use super::{DevelopmentIdentity, certificate, development::LOOPBACK_NAMES, pem, provider};
 use crate::{
-    acme::AcmeSetup, acme::Renewals, files::FileError, process::WriteError, process::say,
+    acme::{AcmeSetup, Renewals},
+    files::FileError,
+    process::{WriteError, say},
     tls::TlsError,
 };
 

@@ -16,7 +16,7 @@ use super::{
     Row, Store, StoreError,
     successor::{Successor, listen},
 };
-use crate::{process::SystemError, process::say};
+use crate::process::{SystemError, say};
 
 /// How often the time is told. A month begins and a token ends this much too late at most, when the clock was set.
 const TICK: Duration = Duration::from_secs(1);

@@ -11,7 +11,10 @@ use tandem_files::Fault;
 use tandem_node::proxy::{Access, JwtKeys, JwtRules, UserRules};
 
 use super::{Store, StoreError};
-use crate::{files::FileError, files::tokens, process::say};
+use crate::{
+    files::{FileError, tokens},
+    process::say,
+};
 
 /// The settings that the proxy runs with.
 #[derive(Debug, Default, Serialize)]
