@@ -4,15 +4,15 @@ use tandem_net::{Application, DriverOptions, driver};
 use tandem_node::{
     ClientConfig, ProxyConfig, client::TcpService, error::ClientError, node::Event, stats::Stats,
 };
+use tandem_server::process::{self, Signals, log};
 use tracing::{trace, warn};
 
 use crate::{
-    advice, error::CliError, error::ConfigError, error::TransferError, hops, hops::Retries,
+    advice,
+    error::{CliError, ConfigError, TransferError},
+    hops::{self, Retries},
     pair::SERVICE_PORT,
 };
-use tandem_server::process;
-use tandem_server::process::Signals;
-use tandem_server::process::log;
 
 /// A client node, with the ways in which local programs give it TCP connections.
 pub(crate) fn node(

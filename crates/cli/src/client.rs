@@ -9,17 +9,23 @@ use tandem_node::{
     client::{FlowConfig, Task},
     mode::{Mode, Oversize},
 };
+use tandem_server::transport::{TransportSetup, WorkFor};
 use tandem_units::HumanDuration;
 
 use crate::{
-    carried::Carried, carrier, config::HopVia, config::Layered, config::RepairSettings,
-    config::RepairSetup, config::Settings, config::TransportSettings, config::Within,
-    config::transport_for, error::CliError, error::ConfigError, hops, hops::GroupStreams, mode,
-    programs::ProgramSettings, programs::ProgramSetup, text, tls::ClientTlsSettings,
-    tls::ClientTlsSetup,
+    carried::Carried,
+    carrier,
+    config::{
+        HopVia, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, Within,
+        transport_for,
+    },
+    error::{CliError, ConfigError},
+    hops::{self, GroupStreams},
+    mode,
+    programs::{ProgramSettings, ProgramSetup},
+    text,
+    tls::{ClientTlsSettings, ClientTlsSetup},
 };
-use tandem_server::transport::TransportSetup;
-use tandem_server::transport::WorkFor;
 
 const EXAMPLES: &str = "\
 Examples:

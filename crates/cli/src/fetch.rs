@@ -9,14 +9,17 @@ use tandem_node::{
     error::ClientError,
     node::{Event, FetchReport},
 };
+use tandem_server::process::Signals;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::{
-    download::Download, error::NoResult, error::TransferError, hops, hops::Retries,
-    patience::GaveUp, patience::LOOK, patience::Patience, progress::Progress,
+    download::Download,
+    error::{NoResult, TransferError},
+    hops::{self, Retries},
+    patience::{GaveUp, LOOK, Patience},
+    progress::Progress,
 };
-use tandem_server::process::Signals;
 
 /// Runs the node until the whole body is in the download, or the fetch has failed. A signal, or the end of
 /// the patience, ends it early.

@@ -14,20 +14,30 @@ use tandem_node::{
     mode::Mode,
     node::FetchReport,
 };
+use tandem_server::{
+    process::{self, Signals},
+    transport::WorkFor,
+};
 use tandem_units::{ByteCount, HumanDuration};
 
 use crate::{
-    config::HopVia, config::HttpsUrl, config::RepairSettings, config::RepairSetup, config::Setting,
-    config::TransportSettings, config::Within, config::transport_for, download::Download,
-    download::Sha256Hex, download::Wanted, error::CliError, error::ConfigError,
-    error::TransferError, fetch::fetch, hops, hops::GroupStreams, mode, outcome::Outcome,
-    patience::PatienceSettings, progress::Bar, progress::Bars, progress::Progress, progress::Show,
-    qlog, redirect::MaxRedirs, redirect::Redirects, text, tls::ClientTlsSettings,
-    tls::ClientTlsSetup,
+    config::{
+        HopVia, HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings, Within,
+        transport_for,
+    },
+    download::{Download, Sha256Hex, Wanted},
+    error::{CliError, ConfigError, TransferError},
+    fetch::fetch,
+    hops::{self, GroupStreams},
+    mode,
+    outcome::Outcome,
+    patience::PatienceSettings,
+    progress::{Bar, Bars, Progress, Show},
+    qlog,
+    redirect::{MaxRedirs, Redirects},
+    text,
+    tls::{ClientTlsSettings, ClientTlsSetup},
 };
-use tandem_server::process;
-use tandem_server::process::Signals;
-use tandem_server::transport::WorkFor;
 
 const EXAMPLES: &str = "\
 Examples:

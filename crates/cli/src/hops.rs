@@ -9,16 +9,19 @@ use tandem_node::{
     mode::{Agreement, Mode},
     proxy::Token,
 };
+use tandem_server::{
+    files::tokens,
+    transport::{TransportSetup, WorkFor},
+};
 use tandem_units::HumanDuration;
 use tracing::{field::display, info, warn};
 
 use crate::{
-    advice, config::HopVia, config::RepairSetup, config::Setting, config::Within,
-    error::ConfigError, tls::ClientTls,
+    advice,
+    config::{HopVia, RepairSetup, Setting, Within},
+    error::ConfigError,
+    tls::ClientTls,
 };
-use tandem_server::files::tokens;
-use tandem_server::transport::TransportSetup;
-use tandem_server::transport::WorkFor;
 
 /// Request streams of one flow in mode msgt.
 #[derive(Clone, Copy, Debug)]

@@ -10,10 +10,10 @@ use tandem_node::{
     node::FetchReport,
     stats::Traffic,
 };
+pub(crate) use tandem_server::admin::words::round;
 use tandem_units::ByteCount;
 
 use crate::download::Sha256Hex;
-pub(crate) use tandem_server::admin::words::round;
 
 /// The measurements of a download; one object of `get --json`. Units are in the names.
 #[derive(Clone, Debug, Serialize)]

@@ -9,10 +9,13 @@ use std::{
 
 use serde::Serialize;
 use tandem_node::client::{FlowConfig, ForwardConfig, TcpService, local::Password};
+use tandem_server::files::{FileError, secret::warn_if_shared};
 
-use crate::{config::Forward, config::ListenAddr, config::Target, error::ConfigError, text};
-use tandem_server::files::FileError;
-use tandem_server::files::secret::warn_if_shared;
+use crate::{
+    config::{Forward, ListenAddr, Target},
+    error::ConfigError,
+    text,
+};
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]

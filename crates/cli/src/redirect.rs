@@ -4,7 +4,10 @@ use std::ops::RangeInclusive;
 
 use tandem_node::error::ClientError;
 
-use crate::{config::HttpsUrl, config::Setting, error::TransferError};
+use crate::{
+    config::{HttpsUrl, Setting},
+    error::TransferError,
+};
 
 /// The number of redirects that are followed.
 #[derive(Clone, Copy, Debug)]

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use serde_json::{Value, json};
 use tandem_node::proxy::Month;
+use tandem_server::{
+    tls,
+    users::{Row, Store, unix},
+};
 use tandem_units::ByteCount;
 use x509_parser::prelude::ASN1Time;
 
 use crate::{error::CliError, text};
-use tandem_server::tls;
-use tandem_server::users::{Row, Store, unix};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -12,7 +12,7 @@ use std::{
 const MAX_LINES: usize = 600;
 
 /// The crates of the workspace that each crate may use. Dependencies have one direction.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
     ("tandem-congestion", &["tandem-wire", "tandem-units"]),
@@ -30,8 +30,21 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ),
     ("tandem-siege", &["tandem-wire", "tandem-units"]),
     (
+        "tandem-server",
+        &[
+            "tandem-net",
+            "tandem-files",
+            "tandem-node",
+            "tandem-pep",
+            "tandem-wire",
+            "tandem-congestion",
+            "tandem-units",
+        ],
+    ),
+    (
         "tandem",
         &[
+            "tandem-server",
             "tandem-net",
             "tandem-emulate",
             "tandem-experiments",
@@ -328,7 +341,7 @@ const OWN_TEXTS: [(&str, &str); 23] = [
 ];
 
 /// The crates that meet strangers, or show what they have written.
-const MEETS_STRANGERS: [&str; 5] = ["wire", "node", "net", "files", "cli"];
+const MEETS_STRANGERS: [&str; 6] = ["wire", "node", "net", "files", "server", "cli"];
 
 /// The errors of a crate: the names of the types, and each field as `Type.Variant.field` with its type.
 #[derive(Default)]

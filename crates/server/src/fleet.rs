@@ -11,11 +11,15 @@ use serde_with::SerializeDisplay;
 use tandem_files::{
     Fault,
     fleet::{FleetFile, Machine},
+    setting::ValueError,
 };
 use tandem_node::quic::Fleet;
 
-use crate::{error::ServeError, files::FileError, files::secret::warn_if_shared, tls};
-use tandem_files::setting::ValueError;
+use crate::{
+    error::ServeError,
+    files::{FileError, secret::warn_if_shared},
+    tls,
+};
 
 /// The settings that a server runs with.
 #[derive(Debug, Default, Serialize)]

@@ -8,11 +8,11 @@ use std::{
 
 use serde::Serialize;
 use tandem_congestion::{Bbr1Config, ControllerConfig, ControllerName, TeccConfig};
+use tandem_files::setting::{Setting, Within};
 use tandem_node::quic::{AckPolicy, LossDetection, Mtu, QlogFiles, Transport};
 use tandem_units::Ratio;
 
 use crate::process::qlog::QlogDir;
-use tandem_files::setting::{Setting, Within};
 
 /// The initial congestion window in packets.
 #[derive(Clone, Copy, Debug)]

@@ -15,6 +15,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use tandem_files::line_of;
+use tandem_server::files::FileError;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -22,7 +23,6 @@ use toml::{
 
 use super::Settings;
 use crate::error::ConfigError;
-use tandem_server::files::FileError;
 
 /// Most bytes of a configuration file: a guard against naming the wrong file.
 const FILE_LEN_MAX: u64 = 1_000_000;

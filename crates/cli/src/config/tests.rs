@@ -5,8 +5,11 @@ use tandem_node::limits::Limits;
 
 use super::{Setting, Settings, Within, effective, example, from_text};
 use crate::{
-    client::ClientSettings, error::ConfigError, pair::ConnectSettings, pair::ServeSettings,
-    pep::PepSettings, server::OriginSettings, server::ProxySettings,
+    client::ClientSettings,
+    error::ConfigError,
+    pair::{ConnectSettings, ServeSettings},
+    pep::PepSettings,
+    server::{OriginSettings, ProxySettings},
 };
 
 /// An example whose settings stand for themselves if `is_set` says so of the remark before them.

@@ -14,13 +14,13 @@ use std::{
 use http::HeaderValue;
 use sha2::{Digest, Sha256};
 use tandem_node::client::Resume;
+use tandem_server::process::WriteError;
 
 use self::{
     part::{Part, State},
     target::Target,
 };
-use crate::{error::ConfigError, error::TransferError};
-use tandem_server::process::WriteError;
+use crate::error::{ConfigError, TransferError};
 
 /// Piece in which a file is read back to be hashed, in bytes.
 const READ_BACK_LEN: usize = 256 * 1024;

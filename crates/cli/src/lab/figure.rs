@@ -19,7 +19,10 @@ use super::{
     sweep::{How, Work, refuse_violations},
     table,
 };
-use crate::{error::CliError, error::LabError, text};
+use crate::{
+    error::{CliError, LabError},
+    text,
+};
 
 /// The largest number of points of a line that the table on standard output shows.
 const POINTS_MAX: usize = 12;

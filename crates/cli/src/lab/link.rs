@@ -11,13 +11,14 @@ use tandem_emulate::{
     check_system,
 };
 use tandem_netem::Seed;
+use tandem_server::process::{self, Signals, log};
 use tokio::sync::oneshot;
 
 use super::{direction::Direction, link_args::LinkArgs};
-use crate::{error::CliError, error::ConfigError, text};
-use tandem_server::process;
-use tandem_server::process::Signals;
-use tandem_server::process::log;
+use crate::{
+    error::{CliError, ConfigError},
+    text,
+};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,11 +1,12 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use crate::error::LabError;
 use tandem_emulate::Links;
 use tandem_netem::{
     Capacity, LinkConfig, LossAt, LossModel, Outages, QueueConfig, RateTrace, Reorder,
 };
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
+
+use crate::error::LabError;
 
 const LOSS_HELP: &str = "Packets that are lost at random, in each direction: a share such as 5%, \
     bursts:SHARE,PACKETS for bursts of PACKETS on average, or \

@@ -2,8 +2,9 @@
 
 use std::{fs, path::Path};
 
-use crate::error::CliError;
 use serde::{Deserialize, Serialize};
+
+use crate::error::CliError;
 
 /// The largest size of a file of metadata in bytes, which guards against a wrong file.
 const META_LEN_MAX: u64 = 1_000_000;

@@ -12,13 +12,10 @@ use std::{
 use serde::Serialize;
 use tandem_emulate::{RelayCounters, UdpRelay};
 use tandem_netem::Seed;
+use tandem_server::process::{self, Signals, log, say_listening};
 
 use super::{direction::Direction, link_args::LinkArgs};
 use crate::{config::ListenAddr, error::CliError, text};
-use tandem_server::process;
-use tandem_server::process::Signals;
-use tandem_server::process::log;
-use tandem_server::process::say_listening;
 
 const EXAMPLES: &str = "\
 Examples:

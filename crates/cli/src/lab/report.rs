@@ -12,9 +12,12 @@ use tandem_experiments::{
     summary::{Summaries, Varied},
     sweep::{Torn, read_results},
 };
-
-use crate::{error::CliError, error::LabError, text};
 use tandem_server::files::FileError;
+
+use crate::{
+    error::{CliError, LabError},
+    text,
+};
 
 /// The largest number of files of a report, which guards against a wrong folder.
 const FILES_MAX: usize = 1000;

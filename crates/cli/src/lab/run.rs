@@ -23,7 +23,11 @@ use super::{
     stop,
     sweep::{print_table, refuse_violations},
 };
-use crate::{error::CliError, error::LabError, progress::Show, text};
+use crate::{
+    error::{CliError, LabError},
+    progress::Show,
+    text,
+};
 
 /// The largest number of runs of one command. A sweep allows more, and continues after an
 /// interruption.

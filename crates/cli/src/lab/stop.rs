@@ -9,9 +9,9 @@ use std::{
     thread,
 };
 
+use tandem_server::process::{Signals, runtime};
+
 use crate::{error::CliError, text};
-use tandem_server::process::Signals;
-use tandem_server::process::runtime;
 
 /// Returns a flag that the first signal sets; a second signal ends the program.
 pub(super) fn on_signal() -> Result<Arc<AtomicBool>, CliError> {

@@ -14,10 +14,14 @@ use tandem_experiments::{
     summary::Summaries,
     sweep::{self, Found, Part, Sweep as Runs, Torn},
 };
+use tandem_server::files::FileError;
 
 use super::{programs, runs_bar::RunsBar, stop, table};
-use crate::{error::CliError, error::LabError, progress::Show, text};
-use tandem_server::files::FileError;
+use crate::{
+    error::{CliError, LabError},
+    progress::Show,
+    text,
+};
 
 /// The largest size of a plan in bytes, which guards against a wrong file.
 const PLAN_LEN_MAX: u64 = 1_000_000;

@@ -6,7 +6,10 @@ use serde::Serialize;
 use tandem_netem::{RateTrace, Seed, SyntheticTrace, TraceSummary};
 use tandem_units::{HumanDuration, Rate};
 
-use crate::{error::CliError, error::LabError, text};
+use crate::{
+    error::{CliError, LabError},
+    text,
+};
 
 /// Make a trace of a radio link's rate in Mahimahi's format, or summarize one.
 ///

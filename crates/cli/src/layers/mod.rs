@@ -9,14 +9,16 @@ use std::{
 };
 
 use plotters::style::RGBColor;
+use tandem_server::admin::words::{bytes, ms};
 
 use self::{
     picture::{COLORS, Line, Panel},
     trace::{Head, Place, Trace},
 };
-use crate::{error::CliError, error::QlogError, text};
-use tandem_server::admin::words::bytes;
-use tandem_server::admin::words::ms;
+use crate::{
+    error::{CliError, QlogError},
+    text,
+};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -11,6 +11,10 @@ use tandem_node::{
     ClientConfig, ProxyConfig,
     client::{FlowConfig, HopConfig, Task, TcpService, TunnelMode},
 };
+use tandem_server::{
+    files::tokens,
+    transport::{TransportSetup, WorkFor},
+};
 use tandem_units::HumanDuration;
 use tandem_wire::Template;
 
@@ -19,13 +23,13 @@ use super::{
     files::{CLIENT_FILE, FOLDER, read_client_file},
 };
 use crate::{
-    carried::Carried, carrier, config::Layered, config::ListenAddr, config::Settings,
-    config::Target, config::TransportSettings, config::transport_for, error::CliError,
-    error::ConfigError, hops, programs, text, tls::ClientTlsSetup, tls::pinned,
+    carried::Carried,
+    carrier,
+    config::{Layered, ListenAddr, Settings, Target, TransportSettings, transport_for},
+    error::{CliError, ConfigError},
+    hops, programs, text,
+    tls::{ClientTlsSetup, pinned},
 };
-use tandem_server::files::tokens;
-use tandem_server::transport::TransportSetup;
-use tandem_server::transport::WorkFor;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,13 +9,16 @@ use std::{
 use rcgen::{CertificateParams, KeyPair};
 use tandem_files::pair::{PairFile, TOKEN};
 use tandem_node::proxy::ProxyConfig;
+use tandem_server::{
+    files::{
+        FileError,
+        secret::{warn_if_shared, write_new},
+        tokens,
+    },
+    tls,
+};
 
-use crate::{error::CliError, error::ConfigError};
-use tandem_server::files::FileError;
-use tandem_server::files::secret::warn_if_shared;
-use tandem_server::files::secret::write_new;
-use tandem_server::files::tokens;
-use tandem_server::tls;
+use crate::error::{CliError, ConfigError};
 
 /// The folder of the files, unless the user names another one.
 pub(super) const FOLDER: &str = "tandem-pair";

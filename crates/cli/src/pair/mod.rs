@@ -4,10 +4,12 @@ mod connect;
 mod files;
 mod serve;
 
+use crate::{
+    config::{ListenAddr, Target},
+    error::ConfigError,
+};
 pub(crate) use connect::{Connect, ConnectSettings, SERVICE_PORT};
 pub(crate) use serve::{Serve, ServeSettings};
-
-use crate::{config::ListenAddr, config::Target, error::ConfigError};
 
 /// The settings that both commands need.
 const REQUIRED: &[&str] = &["dest", "listen"];

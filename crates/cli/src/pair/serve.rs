@@ -6,6 +6,8 @@ use serde::Serialize;
 use tandem_server::{
     Setup,
     role::{ProxyRole, Role},
+    tls::ServerTlsSetup,
+    transport::{TransportSetup, WorkFor},
     users::UsersSetup,
 };
 
@@ -14,13 +16,11 @@ use super::{
     files::{CLIENT_FILE, FOLDER, PairFolder},
 };
 use crate::{
-    config::Layered, config::ListenAddr, config::Settings, config::Target,
-    config::TransportSettings, config::transport_for, error::CliError, error::ConfigError,
-    server::Served, text,
+    config::{Layered, ListenAddr, Settings, Target, TransportSettings, transport_for},
+    error::{CliError, ConfigError},
+    server::Served,
+    text,
 };
-use tandem_server::tls::ServerTlsSetup;
-use tandem_server::transport::TransportSetup;
-use tandem_server::transport::WorkFor;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -13,7 +13,10 @@ use serde::Serialize;
 use tandem_pep_linux::Router;
 
 use super::{PepSetup, rights};
-use crate::{error::CliError, error::PepError, text};
+use crate::{
+    error::{CliError, PepError},
+    text,
+};
 
 /// Something that the machine has or lacks, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

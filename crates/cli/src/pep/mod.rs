@@ -14,8 +14,8 @@ use serde::Serialize;
 use tandem_pep::Servers;
 
 use crate::{
-    config::Layered, config::Setting, config::Settings, config::Within, error::CliError,
-    error::ConfigError,
+    config::{Layered, Setting, Settings, Within},
+    error::{CliError, ConfigError},
 };
 
 const EXAMPLES: &str = "\

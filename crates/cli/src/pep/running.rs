@@ -11,6 +11,10 @@ use std::{
 use rustix::thread::CapabilitySet;
 use tandem_pep::Config;
 use tandem_pep_linux::{Maker, Router};
+use tandem_server::{
+    capacity::memory,
+    process::{self, Signals, SystemError, log},
+};
 use tandem_wire::{PepId, PepKey};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -20,12 +24,10 @@ use super::{
     findings::{self, State},
     rights,
 };
-use crate::{error::CliError, error::PepError, text};
-use tandem_server::capacity::memory;
-use tandem_server::process;
-use tandem_server::process::Signals;
-use tandem_server::process::SystemError;
-use tandem_server::process::log;
+use crate::{
+    error::{CliError, PepError},
+    text,
+};
 
 /// The longest wait for packets, after which the program looks whether it has to end.
 const WAIT: Duration = Duration::from_millis(200);

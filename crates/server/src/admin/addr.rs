@@ -3,9 +3,8 @@
 use std::{fmt, net::SocketAddr, str::FromStr};
 
 use serde_with::SerializeDisplay;
-use tandem_net::admin::Address;
-
 use tandem_files::setting::ValueError;
+use tandem_net::admin::Address;
 
 /// What stands before the path of a Unix socket.
 const UNIX: &str = "unix:";

@@ -33,7 +33,7 @@ pub use self::{
     addr::AdminAddr,
     now::{Now, Tunnel, User},
 };
-use crate::{process::qlog::since_1970, process::say};
+use crate::process::{qlog::since_1970, say};
 
 /// How often nodes are looked at.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);

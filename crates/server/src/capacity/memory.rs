@@ -10,12 +10,11 @@ use sysinfo::{
     MemoryRefreshKind, Process, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System,
     get_current_pid,
 };
+use tandem_files::setting::{Setting, Within};
 use tandem_units::ByteCount;
 use tikv_jemalloc_ctl::{Access, AsName, background_thread, epoch, stats};
 
 use crate::capacity::control_group;
-use tandem_files::setting::Setting;
-use tandem_files::setting::Within;
 
 /// Milliseconds for which the allocator of a server keeps pages that nothing uses. Its default is ten
 /// seconds. In that time clients who come and go could make the process larger than its bound, because
@@ -165,7 +164,12 @@ pub fn warn_of_group(bound: ByteCount) {
 
 #[cfg(test)]
 mod tests {
+    use tikv_jemallocator::Jemalloc;
+
     use super::*;
+
+    #[global_allocator]
+    static ALLOCATOR: Jemalloc = Jemalloc;
 
     #[test]
     fn memory_that_is_allocated_is_in_use() {

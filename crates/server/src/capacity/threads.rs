@@ -2,10 +2,8 @@
 
 use std::{ops::RangeInclusive, thread};
 
+use tandem_files::setting::{Setting, Within};
 use tandem_node::quic::Steering;
-
-use tandem_files::setting::Setting;
-use tandem_files::setting::Within;
 
 /// The number of threads.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use crate::{process::WriteError, process::say};
+use crate::process::{WriteError, say};
 
 /// The mode of files that only their owner may read.
 const OWNER_ONLY: u32 = 0o600;

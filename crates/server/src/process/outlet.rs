@@ -16,11 +16,12 @@ use std::{
     time::Duration,
 };
 
-use crate::process::SystemError;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
 };
+
+use crate::process::SystemError;
 
 /// The most bytes that wait in the queue of an outlet: some 5,000 lines, which is what the end of a client with
 /// 4,000 flows makes at once. A pipe has room for 64 kB beyond that.

@@ -8,7 +8,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use crate::{process::SystemError, process::say};
+use crate::process::{SystemError, say};
 
 /// A runtime of one thread, as the driver needs it.
 pub fn runtime() -> Result<Runtime, SystemError> {

@@ -18,16 +18,14 @@ use tandem_node::{PathReport, seldom::LineBudget};
 use tracing::info;
 
 use crate::{
-    admin::PlaceCounts,
-    admin::{Lost, PathTotals, Places},
+    admin::{Lost, PathTotals, PlaceCounts, Places},
     error::ServeError,
-    process::WriteError,
-    process::outlet,
-    process::outlet::Outlet,
-    process::outlet::Target,
-    process::qlog,
-    process::qlog::since_1970,
-    process::say,
+    process::{
+        WriteError,
+        outlet::{self, Outlet, Target},
+        qlog::{self, since_1970},
+        say,
+    },
 };
 
 /// What is known of the path of one connection. Times of the path are in milliseconds.

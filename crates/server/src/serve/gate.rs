@@ -5,7 +5,10 @@ use std::future::pending;
 use tandem_net::admin::AdminListener;
 use tokio::sync::watch;
 
-use crate::{admin::Admin, admin::OfProcess, process::say};
+use crate::{
+    admin::{Admin, OfProcess},
+    process::say,
+};
 
 /// Where one part of the main thread lets the other begin and end to serve operators.
 pub(super) struct Gate {

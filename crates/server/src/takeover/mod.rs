@@ -22,14 +22,13 @@ use std::{
 };
 
 use sd_notify::NotifyState;
-use tandem_files::takeover::Hello;
+use tandem_files::{setting::Within, takeover::Hello};
 use tandem_net::{Listener, Listeners, Others, SocketOptions, clock};
 use tandem_node::quic::{Fleet, Neighbours, OtherProcess, ResetSecret};
 use tokio::{io::AsyncWriteExt, net};
 
 use self::{predecessor::Predecessor, successor::Successor};
 use crate::{capacity::Threads, error::ServeError, process::say};
-use tandem_files::setting::Within;
 
 /// The environment variable that has the process ID of the process that started this one to take over from it.
 const VARIABLE: &str = "TANDEM_TAKES_OVER_FROM";

@@ -12,9 +12,9 @@ use std::{
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::line;
-use crate::{
-    process::SystemError, process::outlet, process::outlet::Outlet, process::outlet::Target,
-    process::outlet::lines_of,
+use crate::process::{
+    SystemError,
+    outlet::{self, Outlet, Target, lines_of},
 };
 
 /// The queue to standard error, if a thread of its own writes there.
