@@ -47,7 +47,7 @@ pub(crate) const BUSIEST: usize = 20;
 /// What a server is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum RoleName {
     /// A proxy.
     #[default]
     Proxy,
@@ -55,7 +55,7 @@ pub enum Role {
     Origin,
 }
 
-impl Role {
+impl RoleName {
     /// The name.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Role {
 /// What does not change while a server runs.
 #[derive(Debug)]
 struct Facts {
-    role: Role,
+    role: RoleName,
     threads: usize,
     memory_max: u64,
     connections_max: usize,
@@ -163,7 +163,7 @@ impl Admin {
     /// The places of a server with this number of threads, if it has an address for operators.
     pub(crate) fn new(
         address: Option<&AdminAddr>,
-        role: Role,
+        role: RoleName,
         threads: u8,
         limits: &Limits,
         users: Option<&Users>,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::Role;
+use super::RoleName;
 
 /// A server at one time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub struct Now {
     /// Seconds since 1970.
     pub time_s: f64,
     /// What the server is.
-    pub role: Role,
+    pub role: RoleName,
     /// Its version.
     pub version: String,
     /// Seconds since its start.

@@ -14,9 +14,9 @@ const DRAINING: OfProcess =
     OfProcess { is_draining: true, stuck_threads: 2, lost_log_lines: 3, cut_qlogs: 4 };
 const SECOND: Duration = Duration::from_secs(1);
 
-fn admin(role: Role, threads: u8) -> Admin {
+fn admin(role: RoleName, threads: u8) -> Admin {
     let address = "127.0.0.1:0".parse().unwrap();
-    let users = (role == Role::Proxy).then(Users::default);
+    let users = (role == RoleName::Proxy).then(Users::default);
     Admin::new(Some(&address), role, threads, &Limits::default(), users.as_ref()).unwrap()
 }
 
@@ -52,7 +52,7 @@ fn body(answer: &Answer) -> String {
 
 #[test]
 fn the_states_of_all_threads_become_one() {
-    let admin = admin(Role::Proxy, 2);
+    let admin = admin(RoleName::Proxy, 2);
     let board = Board::new(&admin.facts);
     assert_eq!(admin.answer("/readyz", &board, RUNNING).status(), 503, "no thread has run yet");
     admin.note(0, status(100), &DriverStats::default());
@@ -90,7 +90,7 @@ fn the_states_of_all_threads_become_one() {
 
 #[test]
 fn the_page_is_small_and_runs_nothing_that_a_user_has_named() {
-    let admin = admin(Role::Proxy, 1);
+    let admin = admin(RoleName::Proxy, 1);
     let board = Board::new(&admin.facts);
     admin.note(0, status(10_000), &DriverStats::default());
     for _ in 0..400 {
@@ -116,15 +116,19 @@ fn document(path: &str) -> String {
 }
 
 /// The rows of the metrics of a role.
-fn rows(role: Role) -> Vec<[String; 4]> {
+fn rows(role: RoleName) -> Vec<[String; 4]> {
     let admin = admin(role, 1);
     admin.note(0, Status::default(), &DriverStats::default());
-    metrics::table(&admin.facts, &admin.seen()[0], (role == Role::Origin).then(PathTotals::default))
+    metrics::table(
+        &admin.facts,
+        &admin.seen()[0],
+        (role == RoleName::Origin).then(PathTotals::default),
+    )
 }
 
 #[test]
 fn the_documented_metrics_are_those_of_the_program() {
-    let (proxy, origin) = (rows(Role::Proxy), rows(Role::Origin));
+    let (proxy, origin) = (rows(RoleName::Proxy), rows(RoleName::Origin));
     let mut expected = Vec::new();
     for row in proxy.iter().chain(origin.iter().filter(|row| !proxy.contains(row))) {
         let [name, kind, label, help] = row;
@@ -144,7 +148,7 @@ fn the_documented_metrics_are_those_of_the_program() {
 
 #[test]
 fn the_dashboard_names_only_metrics_that_exist() {
-    let rows = [rows(Role::Proxy), rows(Role::Origin)].concat();
+    let rows = [rows(RoleName::Proxy), rows(RoleName::Origin)].concat();
     let mut names: BTreeSet<String> = rows.into_iter().map(|[name, ..]| name).collect();
     names.extend(["bucket", "sum", "count"].map(|part| format!("tandem_rtt_seconds_{part}")));
     let text = document("deploy/grafana.json");

@@ -62,7 +62,7 @@ pub trait Role: Sync {
     type Running: Sync;
 
     /// What operators see that it is.
-    const NAME: admin::Role;
+    const NAME: admin::RoleName;
     /// What its connections carry.
     const WORK: WorkFor;
 

@@ -67,7 +67,7 @@ impl Role for OriginRole {
     type Config = OriginConfig;
     type Running = OriginRunning;
 
-    const NAME: admin::Role = admin::Role::Origin;
+    const NAME: admin::RoleName = admin::RoleName::Origin;
     const WORK: WorkFor = WorkFor::Origin;
 
     fn is_watched(&self) -> bool {

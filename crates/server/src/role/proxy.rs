@@ -135,7 +135,7 @@ impl Role for ProxyRole {
     type Config = ProxyConfig;
     type Running = ProxyRunning;
 
-    const NAME: admin::Role = admin::Role::Proxy;
+    const NAME: admin::RoleName = admin::RoleName::Proxy;
     const WORK: WorkFor = WorkFor::Tunnel;
 
     fn client_ca(&self) -> Option<&Path> {

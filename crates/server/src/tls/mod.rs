@@ -1,4 +1,4 @@
-//! TLS 1.3 for both sides: certificates from files, made for development, or from the system.
+//! TLS 1.3 of servers: certificates from files, or made for development, and what clients need of that too.
 
 mod certificate;
 mod development;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
 
-use crate::process::SystemError;
-pub use certificate::utc;
+pub use self::certificate::utc;
 #[cfg(feature = "acme")]
-pub(crate) use certificate::{Life, life_of};
-pub use development::{DevelopmentIdentity, LOOPBACK_NAMES, check_names};
-pub use error::TlsError;
-pub use server::{Identity, ServerTlsSetup, server_config};
-pub use watch::{Stamps, Watch, looks};
+pub(crate) use self::certificate::{Life, life_of};
+pub use self::development::{DevelopmentIdentity, LOOPBACK_NAMES, check_names};
+pub use self::error::TlsError;
+pub use self::server::{Identity, ServerTlsSetup, server_config};
+pub use self::watch::{Stamps, Watch, looks};
+use crate::process::SystemError;
 
 /// ring, TLS 1.3 only. AES-128-GCM first: it is the fastest with AES instructions, and its margin is
 /// large enough (RFC 9001 §6.6 limits how much a key may encrypt, for AES-128 and AES-256 alike).

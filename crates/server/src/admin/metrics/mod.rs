@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use self::family::Value;
 pub(super) use self::family::{Family, Kind, Sample};
-use super::{Facts, Role, Seen, now::Now, paths::PathTotals, users::UserSeries};
+use super::{Facts, RoleName, Seen, now::Now, paths::PathTotals, users::UserSeries};
 use crate::capacity::memory;
 
 /// The name of the histogram of RTTs.
@@ -121,7 +121,7 @@ fn of_process(facts: &Facts, now: &Now) -> Vec<Family> {
             facts.connections_max,
         ),
     ];
-    if facts.role == Role::Proxy {
+    if facts.role == RoleName::Proxy {
         families.extend([
             Family::gauge(
                 "tandem_flows_limit",

@@ -12,15 +12,15 @@ use tandem_node::{
 };
 
 use super::{
-    super::Role,
+    super::RoleName,
     family::{Family, Kind},
 };
 
 /// The families of a node, always in the same order.
-pub(super) fn families(role: Role, stats: &Stats, driver: &DriverStats) -> Vec<Family> {
+pub(super) fn families(role: RoleName, stats: &Stats, driver: &DriverStats) -> Vec<Family> {
     let mut families = of_connections(stats);
     match role {
-        Role::Proxy => families.extend(
+        RoleName::Proxy => families.extend(
             of_flows(stats)
                 .into_iter()
                 .chain(of_tcp(&stats.tcp))
@@ -30,7 +30,7 @@ pub(super) fn families(role: Role, stats: &Stats, driver: &DriverStats) -> Vec<F
                 .chain([of_orders(stats.orders)])
                 .chain(of_egress(&stats.resequenced)),
         ),
-        Role::Origin => families.extend(of_origin(stats)),
+        RoleName::Origin => families.extend(of_origin(stats)),
     }
     families.extend(of_driver(driver));
     families

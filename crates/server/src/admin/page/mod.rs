@@ -14,7 +14,7 @@ use tandem_units::HumanDuration;
 
 use self::chart::{Chart, Line};
 use super::{
-    Role,
+    RoleName,
     now::{Now, Tunnel, User},
     words::{bytes, cause, count, met, ms, percent, rate},
 };
@@ -79,10 +79,7 @@ fn hash(text: &str) -> String {
 }
 
 const fn role(now: &Now) -> &'static str {
-    match now.role {
-        Role::Proxy => "proxy",
-        Role::Origin => "origin",
-    }
+    now.role.as_str()
 }
 
 fn main(now: &Now) -> Markup {
@@ -94,7 +91,7 @@ fn main(now: &Now) -> Markup {
             (tunnels(now))
             (users(now))
             div.pair {
-                (causes("Dropped by tunnels", &now.dropped, now.role == Role::Proxy))
+                (causes("Dropped by tunnels", &now.dropped, now.role == RoleName::Proxy))
                 (causes("Refused", &now.refused, true))
             }
         }
@@ -137,12 +134,12 @@ fn tiles(now: &Now) -> Markup {
         section.tiles {
             (tile("To clients", &rate(rates.to_client_mbps), &format!("sent: {} packets/s", count_f(rates.sent_pps))))
             (tile(
-                if now.role == Role::Proxy { "To targets" } else { "Uploads" },
+                if now.role == RoleName::Proxy { "To targets" } else { "Uploads" },
                 &rate(rates.to_target_mbps),
                 &format!("received: {} packets/s", count_f(rates.received_pps)),
             ))
             (tile("Connections", &count(now.connections.open), &of_limit(now.connections.limit)))
-            @if now.role == Role::Proxy {
+            @if now.role == RoleName::Proxy {
                 (tile(
                     "Flows",
                     &count(now.flows.udp + now.flows.tcp),
@@ -180,7 +177,7 @@ fn count_f(number: f64) -> String {
 
 fn charts(now: &Now) -> Markup {
     let history = &now.history;
-    let other = if now.role == Role::Proxy { "to targets" } else { "uploads" };
+    let other = if now.role == RoleName::Proxy { "to targets" } else { "uploads" };
     let rates = Chart {
         title: "Rate",
         format: rate,
@@ -203,13 +200,13 @@ fn charts(now: &Now) -> Markup {
         section.charts {
             (rates.draw())
             (rtt.draw())
-            @if now.role == Role::Proxy { (queue.draw()) }
+            @if now.role == RoleName::Proxy { (queue.draw()) }
         }
     }
 }
 
 fn tunnels(now: &Now) -> Markup {
-    let is_proxy = now.role == Role::Proxy;
+    let is_proxy = now.role == RoleName::Proxy;
     let has_clients = now.tunnels.iter().any(|it| it.client.is_some());
     let shown = now.tunnels.len();
     html! {
