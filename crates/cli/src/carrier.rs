@@ -11,8 +11,10 @@ use crate::{
     advice,
     error::{CliError, ConfigError, TransferError},
     hops::{self, Retries},
-    pair::SERVICE_PORT,
 };
+
+/// The port with which a client asks for a service whose port it does not know.
+pub(crate) const SERVICE_PORT: u16 = 1;
 
 /// A client node, with the ways in which local programs give it TCP connections.
 pub(crate) fn node(

@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 use tandem_node::client::{FlowConfig, ForwardConfig, TcpService, local::Password};
-use tandem_server::files::{FileError, secret::warn_if_shared};
+use tandem_server::{files::FileError, process::secret::warn_if_shared};
 
 use crate::{
     config::{Forward, ListenAddr, Target},

@@ -3,12 +3,10 @@
 use std::{io::Write, path::Path};
 
 use serde_json::{Value, json};
-use tandem_server::{
-    files::secret,
-    process::{
-        WriteError,
-        qlog::{header, record, since_1970},
-    },
+use tandem_server::process::{
+    WriteError,
+    qlog::{header, record, since_1970},
+    secret,
 };
 
 use crate::outcome::Outcome;

@@ -40,18 +40,18 @@ const LISTED: [(&str, &str); 19] = [
     ("cli/src/layers/mod.rs", "a drawing that its user asks for"),
     (
         "cli/src/pair/files.rs",
-        "a folder; the files in it are written by server/src/files/secret.rs",
+        "a folder; the files in it are written by server/src/process/secret.rs",
     ),
     ("experiments/src/sweep/results.rs", "results of simulations"),
     ("net/src/files.rs", "nothing: it reads what an origin serves"),
     ("server/src/acme/folder.rs", "keys and certificates: 0600 in a folder of 0700"),
-    ("server/src/files/secret.rs", "files that name people, and secrets: 0600"),
+    ("server/src/process/secret.rs", "files that name people, and secrets: 0600"),
     ("server/src/role/paths.rs", "the first line of the qlog of paths, without addresses"),
-    ("server/src/tls/development.rs", "a folder; the files in it are written by files/secret.rs"),
+    ("server/src/tls/development.rs", "a folder; the files in it are written by process/secret.rs"),
     ("server/src/tls/server.rs", "the certificate of a CA, which is public"),
     (
         "server/src/users/sqlite.rs",
-        "what users have used: made by files/secret.rs before SQLite opens it",
+        "what users have used: made by process/secret.rs before SQLite opens it",
     ),
 ];
 
@@ -87,6 +87,6 @@ fn every_file_that_the_program_creates_is_listed() {
     let listed: BTreeSet<_> = LISTED.iter().map(|(file, _)| (*file).to_owned()).collect();
     assert_eq!(
         found, listed,
-        "a file that names people or holds a secret needs server/src/files/secret.rs"
+        "a file that names people or holds a secret needs server/src/process/secret.rs"
     );
 }

@@ -8,7 +8,7 @@ use crate::{
     admin::ListenError,
     files::FileError,
     process::{SystemError, WriteError},
-    takeover::TakeOverError,
+    takeover::{AddressError, TakeOverError},
     tls::TlsError,
     users::StoreError,
 };
@@ -63,6 +63,15 @@ pub enum ServeError {
     /// The operating system refused something else.
     #[error(transparent)]
     System(#[from] SystemError),
+}
+
+impl From<AddressError> for ServeError {
+    fn from(error: AddressError) -> Self {
+        match error {
+            AddressError::Listen { error } => Self::Node { error },
+            AddressError::TakeOver(error) => Self::TakeOver(error),
+        }
+    }
 }
 
 impl From<FileError> for ServeError {

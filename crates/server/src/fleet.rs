@@ -15,11 +15,7 @@ use tandem_files::{
 };
 use tandem_node::quic::Fleet;
 
-use crate::{
-    error::ServeError,
-    files::{FileError, secret::warn_if_shared},
-    tls,
-};
+use crate::{error::ServeError, files::FileError, process::secret::warn_if_shared, tls};
 
 /// The settings that a server runs with.
 #[derive(Debug, Default, Serialize)]

@@ -5,7 +5,7 @@
 //! of all roles have, and a [`Role`](role::Role) what only [proxies](role::ProxyRole) or
 //! [origins](role::OriginRole) have.
 
-pub mod acme;
+mod acme;
 pub mod admin;
 pub mod capacity;
 mod error;
@@ -14,6 +14,7 @@ pub mod fleet;
 pub mod process;
 pub mod role;
 mod serve;
+mod setup;
 mod takeover;
 pub mod tls;
 pub mod transport;
@@ -21,6 +22,7 @@ pub mod users;
 
 pub use self::{
     error::{ServeError, SetupError},
-    serve::{Change, Embedded, Prepared, Setup, serve},
+    serve::{Embedded, Prepared, serve},
+    setup::Setup,
     takeover::TakeOverError,
 };

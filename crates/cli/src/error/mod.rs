@@ -96,7 +96,10 @@ impl From<FileError> for CliError {
 
 impl From<TlsError> for CliError {
     fn from(error: TlsError) -> Self {
-        Self::Config(error.into())
+        match error {
+            TlsError::Write(error) => Self::Write(error),
+            error => Self::Config(error.into()),
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     carried::Carried,
-    carrier,
+    carrier::{self, SERVICE_PORT},
     config::{Layered, ListenAddr, Settings, Target, TransportSettings, transport_for},
     error::{CliError, ConfigError},
     hops, programs, text,
@@ -66,9 +66,6 @@ impl Connect {
         Ok(())
     }
 }
-
-/// The port with which a client asks for a service whose port it does not know.
-pub(crate) const SERVICE_PORT: u16 = 1;
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]

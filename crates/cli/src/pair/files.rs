@@ -10,11 +10,8 @@ use rcgen::{CertificateParams, KeyPair};
 use tandem_files::pair::{PairFile, TOKEN};
 use tandem_node::proxy::ProxyConfig;
 use tandem_server::{
-    files::{
-        FileError,
-        secret::{warn_if_shared, write_new},
-        tokens,
-    },
+    files::{FileError, tokens},
+    process::secret::{warn_if_shared, write_new},
     tls,
 };
 

@@ -8,7 +8,7 @@ use crate::{
     config::{ListenAddr, Target},
     error::ConfigError,
 };
-pub(crate) use connect::{Connect, ConnectSettings, SERVICE_PORT};
+pub(crate) use connect::{Connect, ConnectSettings};
 pub(crate) use serve::{Serve, ServeSettings};
 
 /// The settings that both commands need.

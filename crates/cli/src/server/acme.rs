@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::builder::Resettable;
-use tandem_server::{acme::AcmeSetup, tls::TlsError};
+use tandem_server::tls::{AcmeSetup, TlsError};
 use url::{Host, Url};
 
 use crate::error::ConfigError;

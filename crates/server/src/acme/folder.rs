@@ -11,10 +11,9 @@ use std::{
 use instant_acme::AccountCredentials;
 use serde::{Deserialize, Serialize};
 
-use super::AcmeSetup;
 use crate::{
     process::WriteError,
-    tls::{Life, life_of},
+    tls::{AcmeSetup, Life, life_of},
 };
 
 /// Only the owner can read what is in the folder.

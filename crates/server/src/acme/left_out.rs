@@ -2,8 +2,7 @@
 
 use std::{convert::Infallible, io};
 
-use super::AcmeSetup;
-use crate::process::SystemError;
+use crate::{process::SystemError, tls::AcmeSetup};
 
 /// Gets certificates, which this program cannot.
 #[derive(Debug)]

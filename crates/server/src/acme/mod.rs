@@ -12,10 +12,21 @@ mod left_out;
 mod order;
 #[cfg(feature = "acme")]
 mod renewals;
-mod setup;
 
 #[cfg(not(feature = "acme"))]
 pub(crate) use self::left_out::Renewals;
 #[cfg(feature = "acme")]
 pub(crate) use self::renewals::Renewals;
-pub use self::setup::AcmeSetup;
+use crate::{process::say, tls::ServerTlsSetup};
+
+/// Begins to renew a certificate, if that is the server's task. What is returned ends it.
+pub(crate) fn renewals(tls: &ServerTlsSetup) -> Option<Renewals> {
+    let ServerTlsSetup::Acme(acme) = tls else { return None };
+    match Renewals::start(acme) {
+        Ok(renewals) => Some(renewals),
+        Err(error) => {
+            say(format_args!("error: the certificate is not renewed: {error}"));
+            None
+        }
+    }
+}

@@ -10,7 +10,8 @@ use instant_acme::{
 use tandem_net::admin::{Address, AdminListener, Answer, answer, text};
 use tokio::time;
 
-use super::{AcmeSetup, folder::Folder, renewals::Failure};
+use super::{folder::Folder, renewals::Failure};
+use crate::tls::AcmeSetup;
 
 /// RFC 8555 §8.3: where the server looks for the proof.
 const PATH: &str = "/.well-known/acme-challenge/";

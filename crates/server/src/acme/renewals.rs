@@ -9,8 +9,11 @@ use instant_acme::Error as AcmeError;
 use tandem_node::StrangerText;
 use tokio::{sync::oneshot, time};
 
-use super::{AcmeSetup, folder::Folder, order};
-use crate::process::{SystemError, WriteError, runtime, say};
+use super::{folder::Folder, order};
+use crate::{
+    process::{SystemError, WriteError, runtime, say},
+    tls::AcmeSetup,
+};
 
 /// The wait after the first failure. It grows by [`GROWTH`], so that a name that cannot be proven costs four of the
 /// five failures that Let's Encrypt allows within an hour.

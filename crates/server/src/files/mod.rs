@@ -1,8 +1,7 @@
-//! Files that settings name: secrets, tokens, and PEPs.
+//! Files that settings name: tokens and PEPs.
 
 mod error;
 pub mod peps;
-pub mod secret;
 pub mod tokens;
 
 pub use self::error::FileError;

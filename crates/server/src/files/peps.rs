@@ -7,7 +7,7 @@ use tandem_node::quic::Peps;
 use tandem_pep::parse_peps;
 use tandem_wire::{PepId, PepKey};
 
-use crate::files::{FileError, secret::warn_if_shared};
+use crate::{files::FileError, process::secret::warn_if_shared};
 
 /// Reads all PEPs of a file, of which there is at least one. Warns if others on this machine can read
 /// the keys.

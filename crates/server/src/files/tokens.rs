@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use tandem_files::Fault;
 use tandem_node::proxy::{NamedToken, Token};
 
-use crate::files::{FileError, secret::warn_if_shared};
+use crate::{files::FileError, process::secret::warn_if_shared};
 
 /// Reads all tokens of a file, of which there is at least one. Warns if others on this machine can
 /// read the file.

@@ -7,6 +7,7 @@ pub mod log;
 pub mod outlet;
 pub mod qlog;
 mod runtime;
+pub mod secret;
 
 use std::fmt::Display;
 

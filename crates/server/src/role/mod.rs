@@ -5,7 +5,7 @@ mod paths;
 mod pep;
 mod proxy;
 
-use std::{net::SocketAddr, os::unix::net::UnixStream, path::Path, time::Instant};
+use std::{net::SocketAddr, os::unix::net::UnixStream, path::Path, sync::Arc, time::Instant};
 
 use tandem_net::{DriverStats, Files};
 use tandem_node::{
@@ -25,9 +25,12 @@ pub use self::{
 use crate::{
     admin::{self, Admin},
     error::{ServeError, SetupError},
-    serve::{Change, Setup},
+    setup::Setup,
     transport::WorkFor,
 };
+
+/// What changes at each node.
+pub type Change<N> = Arc<dyn Fn(&mut N) + Send + Sync>;
 
 /// A node that serves.
 pub trait Serves: Node + Send + 'static {

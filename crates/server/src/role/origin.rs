@@ -22,7 +22,7 @@ use crate::{
     capacity::descriptors,
     error::{ServeError, SetupError},
     files::{FileError, peps},
-    serve::Setup,
+    setup::Setup,
     transport::WorkFor,
 };
 

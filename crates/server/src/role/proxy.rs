@@ -30,7 +30,7 @@ use crate::{
     admin::{self, Admin, BUSIEST},
     capacity::descriptors,
     error::{ServeError, SetupError},
-    serve::Setup,
+    setup::Setup,
     transport::WorkFor,
     users::{Keeper, UsersSetup, say_unusable},
 };

@@ -5,20 +5,15 @@ use std::{cell::RefCell, os::unix::net::UnixStream, path::PathBuf, sync::Arc};
 use tandem_net::clock;
 use tandem_node::BusyNodes;
 
-use super::{
-    Setup,
-    prepared::{certificate_files, reread},
-};
+use super::prepared::{certificate_files, reread};
 use crate::{
-    acme::Renewals,
+    acme::{self, Renewals},
     error::{ServeError, SetupError},
     process::say,
-    role::{Reloaded, Role, Serves},
+    role::{Change, Reloaded, Role, Serves},
+    setup::Setup,
     tls::Identity,
 };
-
-/// What changes at each node.
-pub type Change<N> = Arc<dyn Fn(&mut N) + Send + Sync>;
 
 /// How the nodes of a server change while they run.
 pub(super) struct Changes<'a, R: Role> {
@@ -65,7 +60,7 @@ impl<'a, R: Role> Changes<'a, R> {
     /// Opens what only one process may have open. `usage`: the process that this one has taken over from tells there
     /// what users use. An error says that a server must not serve.
     pub(super) fn begin(&self, usage: Option<UnixStream>) -> Result<(), ServeError> {
-        self.renewals.replace(self.setup.tls.renewals());
+        self.renewals.replace(acme::renewals(&self.setup.tls));
         self.role.begin(self.running, usage)
     }
 

@@ -9,8 +9,8 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{Prepared, Setup, orders::Orders};
-use crate::{error::ServeError, process::SystemError, role::Role};
+use super::{Prepared, orders::Orders};
+use crate::{error::ServeError, process::SystemError, role::Role, setup::Setup};
 
 /// A server in another program, which it does not disturb: it listens for no signals. It ends when this is dropped.
 ///

@@ -8,11 +8,8 @@ mod orders;
 mod prepared;
 pub(crate) mod pulse;
 mod run;
-mod setup;
 
 pub use self::{
-    changes::Change,
     embedded::Embedded,
     prepared::{Prepared, serve},
-    setup::Setup,
 };

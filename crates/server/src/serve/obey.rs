@@ -10,7 +10,6 @@ use tokio::{
 };
 
 use super::{
-    Change,
     changes::Changes,
     gate::Gate,
     orders::{Order, Orders},
@@ -19,7 +18,7 @@ use super::{
 };
 use crate::{
     process::say,
-    role::Role,
+    role::{Change, Role},
     takeover::{Address, Told},
     tls::{self, Stamps},
 };

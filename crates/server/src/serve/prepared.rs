@@ -8,13 +8,14 @@ use tandem_node::{
     quic::{Returning, ServerTls, Transport},
 };
 
-use super::{Setup, changes::Changes, orders::Orders, run};
+use super::{changes::Changes, orders::Orders, run};
 use crate::{
     admin::{self, Admin},
     capacity::memory,
     error::{ServeError, SetupError},
     process::say_listening,
     role::Role,
+    setup::Setup,
     takeover::Address,
     tls::{Identity, Stamps},
 };

@@ -19,7 +19,6 @@ use tandem_node::{
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Change,
     changes::Changes,
     gate,
     obey::{self, obey},
@@ -30,7 +29,7 @@ use crate::{
     admin::{Admin, OfProcess},
     error::ServeError,
     process::{SystemError, after_grace, log, qlog, runtime},
-    role::Role,
+    role::{Change, Role},
     takeover::Address,
     tls::Stamps,
 };

@@ -24,11 +24,14 @@ use std::{
 use sd_notify::NotifyState;
 use tandem_files::{setting::Within, takeover::Hello};
 use tandem_net::{Listener, Listeners, Others, SocketOptions, clock};
-use tandem_node::quic::{Fleet, Neighbours, OtherProcess, ResetSecret};
+use tandem_node::{
+    error::ClientError,
+    quic::{Fleet, Neighbours, OtherProcess, ResetSecret},
+};
 use tokio::{io::AsyncWriteExt, net};
 
 use self::{predecessor::Predecessor, successor::Successor};
-use crate::{capacity::Threads, error::ServeError, process::say};
+use crate::{capacity::Threads, process::say};
 
 /// The environment variable that has the process ID of the process that started this one to take over from it.
 const VARIABLE: &str = "TANDEM_TAKES_OVER_FROM";
@@ -104,6 +107,20 @@ pub struct TakeOverError {
     reason: String,
 }
 
+/// Why there is no address.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AddressError {
+    /// It cannot be opened.
+    #[error("{error}")]
+    Listen {
+        /// The cause.
+        error: ClientError,
+    },
+    /// It cannot be taken over.
+    #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
+}
+
 /// What the other process does.
 #[derive(Debug)]
 pub(crate) enum Told {
@@ -125,7 +142,7 @@ impl Address {
         address: SocketAddr,
         threads: Within<Threads>,
         fleet: Option<&Fleet>,
-    ) -> Result<Self, ServeError> {
+    ) -> Result<Self, AddressError> {
         let thread_at = fleet.map_or(0, Fleet::thread_at);
         let neighbours = fleet.map(|it| it.neighbours().clone()).unwrap_or_default();
         let other_process = OtherProcess::default();
@@ -147,7 +164,7 @@ impl Address {
             });
         }
         let listeners = Listeners::open(address, threads.0, thread_at, SocketOptions::default())
-            .map_err(|error| ServeError::Node { error })?;
+            .map_err(|error| AddressError::Listen { error })?;
         Ok(Self {
             listeners,
             other_process,

@@ -19,9 +19,8 @@ use x509_parser::prelude::ASN1Time;
 
 use super::certificate;
 use crate::{
-    error::ServeError,
-    files::{FileError, secret::write_new},
-    process::WriteError,
+    files::FileError,
+    process::{WriteError, secret::write_new},
     tls::TlsError,
 };
 
@@ -91,7 +90,7 @@ impl DevelopmentIdentity {
     /// # Panics
     ///
     /// Never: a key that was made here can be written.
-    pub fn write(&self, folder: &Path) -> Result<String, ServeError> {
+    pub fn write(&self, folder: &Path) -> Result<String, TlsError> {
         fs::create_dir_all(folder).map_err(WriteError::of(folder))?;
         let [ca, cert, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| folder.join(name));
         if let Some(file) = [&ca, &cert, &key].into_iter().find(|file| file.exists()) {

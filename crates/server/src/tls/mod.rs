@@ -1,5 +1,6 @@
 //! TLS 1.3 of servers: certificates from files, or made for development, and what clients need of that too.
 
+mod acme;
 mod certificate;
 mod development;
 mod error;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
 
+pub use self::acme::AcmeSetup;
 pub use self::certificate::utc;
 #[cfg(feature = "acme")]
 pub(crate) use self::certificate::{Life, life_of};

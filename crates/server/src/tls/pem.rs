@@ -10,7 +10,7 @@ use rustls::{
     },
 };
 
-use crate::files::{FileError, secret::warn_if_shared};
+use crate::{files::FileError, process::secret::warn_if_shared};
 
 /// Every certificate of a file, at least one.
 pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {

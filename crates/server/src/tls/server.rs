@@ -18,9 +18,10 @@ use sha2::{Digest, Sha256};
 use tandem_node::quic::ResetSecret;
 use x509_parser::prelude::ASN1Time;
 
-use super::{DevelopmentIdentity, certificate, development::LOOPBACK_NAMES, pem, provider};
+use super::{
+    DevelopmentIdentity, acme::AcmeSetup, certificate, development::LOOPBACK_NAMES, pem, provider,
+};
 use crate::{
-    acme::{AcmeSetup, Renewals},
     files::FileError,
     process::{WriteError, say},
     tls::TlsError,
@@ -105,18 +106,6 @@ impl ServerTlsSetup {
             Self::Pinned { file } => vec![file.clone()],
             Self::Acme(acme) => vec![acme.file()],
             Self::Development { .. } => Vec::new(),
-        }
-    }
-
-    /// Begins to renew the certificate, if that is the server's task. What is returned ends it.
-    pub(crate) fn renewals(&self) -> Option<Renewals> {
-        let Self::Acme(acme) = self else { return None };
-        match Renewals::start(acme) {
-            Ok(renewals) => Some(renewals),
-            Err(error) => {
-                say(format_args!("error: the certificate is not renewed: {error}"));
-                None
-            }
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use tandem_node::proxy::{EachWay, KeptUsage, Month};
 
 use super::{Row, StoreError};
-use crate::files::secret;
+use crate::process::secret;
 
 /// Marks the file as a store of this form (`PRAGMA user_version`).
 const VERSION: i64 = 1;

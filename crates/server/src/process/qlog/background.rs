@@ -19,7 +19,7 @@ use tandem_net::clock;
 use tandem_node::seldom::Seldom;
 use tracing::warn;
 
-use crate::{files::secret, process::outlet::PATIENCE};
+use crate::process::{outlet::PATIENCE, secret};
 
 /// The most bytes that wait for the disk: the packets of some seconds at full load.
 const WAITING_MAX: usize = 16_000_000;

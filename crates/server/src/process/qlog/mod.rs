@@ -13,7 +13,7 @@ use tandem_node::quic::QlogFiles;
 
 pub use self::background::{cut, flush};
 use super::log;
-use crate::files::secret;
+use crate::process::secret;
 
 /// The character before each record of a JSON text sequence (RFC 7464).
 const RECORD_SEPARATOR: char = '\u{1e}';

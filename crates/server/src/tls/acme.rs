@@ -1,4 +1,4 @@
-//! Where certificates come from, and for which names.
+//! Where certificates by ACME come from, and for which names.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -43,7 +43,7 @@ impl AcmeSetup {
 
     /// The host of the certificate authority.
     #[cfg(feature = "acme")]
-    pub(super) fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         let url = Url::parse(&self.acme_directory).ok();
         url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
     }
