@@ -3,9 +3,8 @@
 use std::io;
 
 use tandem_node::{StrangerText, error::ClientError};
+use tandem_server::tls;
 use x509_parser::prelude::ASN1Time;
-
-use crate::tls;
 
 /// A sentence to append to the error, beginning with "; ", or nothing.
 pub(crate) fn try_this(error: &ClientError) -> String {

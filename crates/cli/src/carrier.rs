@@ -4,16 +4,17 @@ use tandem_net::{Application, DriverOptions, driver};
 use tandem_node::{
     ClientConfig, ProxyConfig, client::TcpService, error::ClientError, node::Event, stats::Stats,
 };
+use tandem_server::process::{self, Signals, log};
 use tracing::{trace, warn};
 
 use crate::{
     advice,
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, TransferError},
     hops::{self, Retries},
-    log,
-    pair::SERVICE_PORT,
-    run::{self, Signals},
 };
+
+/// The port with which a client asks for a service whose port it does not know.
+pub(crate) const SERVICE_PORT: u16 = 1;
 
 /// A client node, with the ways in which local programs give it TCP connections.
 pub(crate) fn node(
@@ -31,7 +32,7 @@ pub(crate) fn node(
 pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<Stats, CliError> {
     log::use_own_thread()?;
     let mut tunnel = Tunnel { end: Ok(()), retries: Retries::default() };
-    let finished = run::runtime()?.block_on(async {
+    let finished = process::runtime()?.block_on(async {
         // ssh sends SIGHUP to its ProxyCommand as soon as that closes its standard output.
         let mut signals = if ends_by_itself { Signals::with_hangup()? } else { Signals::new()? };
         let options = DriverOptions::default();
@@ -40,9 +41,9 @@ pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<S
     match tunnel.end {
         // A signal is the usual end of a client that has no end of its own.
         Err(ClientError::Interrupted) if !ends_by_itself => {}
-        result => result.map_err(|error| CliError::Client { error })?,
+        result => result.map_err(|error| TransferError::Client { error })?,
     }
-    Ok(run::after_grace(finished)?.node.stats())
+    Ok(process::after_grace(finished)?.node.stats())
 }
 
 /// Tells the user what becomes of the tunnel.
@@ -54,7 +55,7 @@ struct Tunnel {
 impl<N> Application<N> for Tunnel {
     fn event(&mut self, event: Event) {
         match event {
-            Event::Listening(address) => run::say_listening(address),
+            Event::Listening(address) => process::say_listening(address),
             Event::TooLarge { local, len, fits } => warn!(
                 %local, bytes = len, fits,
                 "a packet was dropped because it does not fit the tunnel; further ones are only \

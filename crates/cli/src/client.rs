@@ -9,14 +9,15 @@ use tandem_node::{
     client::{FlowConfig, Task},
     mode::{Mode, Oversize},
 };
+use tandem_server::transport::{TransportSetup, WorkFor};
 use tandem_units::HumanDuration;
 
 use crate::{
     carried::Carried,
     carrier,
     config::{
-        HopVia, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, TransportSetup,
-        Within, WorkFor,
+        HopVia, Layered, RepairSettings, RepairSetup, Settings, TransportSettings, Within,
+        transport_for,
     },
     error::{CliError, ConfigError},
     hops::{self, GroupStreams},
@@ -240,7 +241,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             json,
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,
-            transport: TransportSetup::new(settings.transport, WorkFor::Tunnel)?,
+            transport: transport_for(settings.transport, WorkFor::Tunnel)?,
         })
     }
 }

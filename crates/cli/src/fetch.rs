@@ -9,16 +9,16 @@ use tandem_node::{
     error::ClientError,
     node::{Event, FetchReport},
 };
+use tandem_server::process::Signals;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::{
     download::Download,
-    error::CliError,
+    error::{NoResult, TransferError},
     hops::{self, Retries},
     patience::{GaveUp, LOOK, Patience},
     progress::Progress,
-    run::Signals,
 };
 
 /// Runs the node until the whole body is in the download, or the fetch has failed. A signal, or the end of
@@ -28,7 +28,7 @@ pub(crate) async fn fetch(
     download: &mut Download,
     progress: &impl Progress,
     (patience, signals): (&mut Patience, &mut Signals),
-) -> Result<FetchReport, CliError> {
+) -> Result<FetchReport, TransferError> {
     patience.restart(clock::now());
     let (give_up, end_of_patience) = oneshot::channel();
     let mut fetch = Fetch {
@@ -58,9 +58,9 @@ pub(crate) async fn fetch(
         (Err(DriveError::Body(error)), _, _) => Err(download.write_error(error)),
         // The download is complete; an error while the connection closes does not matter.
         (_, Some(report), _) => Ok(report),
-        (_, None, Some(Err(error))) => Err(CliError::Client { error }),
-        (Err(DriveError::GraceExpired(_)), None, _) => Err(CliError::Interrupted),
-        (Ok(()), None, _) => Err(CliError::NoResult { role: "client" }),
+        (_, None, Some(Err(error))) => Err(TransferError::Client { error }),
+        (Err(DriveError::GraceExpired(_)), None, _) => Err(TransferError::Interrupted),
+        (Ok(()), None, _) => Err(NoResult { role: "client" }.into()),
     }
 }
 

@@ -5,19 +5,19 @@ use std::{fs, path::PathBuf};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use tandem_server::{fleet, tls::DevelopmentIdentity};
 
+#[cfg(feature = "pep-kernel")]
+use crate::pep::PepSettings;
 use crate::{
     Cli,
     client::ClientSettings,
     config::example,
     error::CliError,
-    fleet, help,
-    origin::OriginSettings,
+    help,
     pair::{ConnectSettings, ServeSettings},
-    pep::PepSettings,
-    proxy::ProxySettings,
+    server::{OriginSettings, ProxySettings},
     text,
-    tls::DevelopmentIdentity,
 };
 
 /// Write certificates and configuration files; manual pages and completions for packages.
@@ -79,6 +79,7 @@ pub(crate) enum Configurable {
     /// The client of that proxy
     Connect,
     /// The PEP on a router
+    #[cfg(feature = "pep-kernel")]
     Pep,
 }
 
@@ -104,6 +105,7 @@ impl Generate {
                     Configurable::Client => example::<ClientSettings>(),
                     Configurable::Serve => example::<ServeSettings>(),
                     Configurable::Connect => example::<ConnectSettings>(),
+                    #[cfg(feature = "pep-kernel")]
                     Configurable::Pep => example::<PepSettings>(),
                 };
                 text::print(text.trim_end())

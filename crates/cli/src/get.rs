@@ -14,15 +14,19 @@ use tandem_node::{
     mode::Mode,
     node::FetchReport,
 };
+use tandem_server::{
+    process::{self, Signals},
+    transport::WorkFor,
+};
 use tandem_units::{ByteCount, HumanDuration};
 
 use crate::{
     config::{
-        HopVia, HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings, TransportSetup,
-        Within, WorkFor,
+        HopVia, HttpsUrl, RepairSettings, RepairSetup, Setting, TransportSettings, Within,
+        transport_for,
     },
     download::{Download, Sha256Hex, Wanted},
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, TransferError},
     fetch::fetch,
     hops::{self, GroupStreams},
     mode,
@@ -31,7 +35,6 @@ use crate::{
     progress::{Bar, Bars, Progress, Show},
     qlog,
     redirect::{MaxRedirs, Redirects},
-    run::{self, Signals},
     text,
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
@@ -178,7 +181,7 @@ impl Get {
         }
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
         let bar = Bars::new(show).add("get", "connecting");
-        let fetched = run::runtime()?.block_on(self.fetch(&plan, &mut download, &bar));
+        let fetched = process::runtime()?.block_on(self.fetch(&plan, &mut download, &bar));
         bar.clear();
         let fetched = fetched.and_then(|fetched| Ok((fetched, download.finish()?)));
         let (fetched, sha256) = fetched.map_err(|error| download.explain(error))?;
@@ -196,7 +199,7 @@ impl Get {
         plan: &Plan,
         download: &mut Download,
         bar: &Bar,
-    ) -> Result<Fetched, CliError> {
+    ) -> Result<Fetched, TransferError> {
         let mut signals = Signals::new()?;
         let mut patience = self.patience.begin(clock::now());
         let max = self.max_redirs.map_or(MaxRedirs::DEFAULT, |Within(max)| max);
@@ -204,7 +207,7 @@ impl Get {
         let mut url = self.url.clone();
         loop {
             let resume = download.resume().cloned();
-            let mut node = Client::new(plan.client(&url, resume)).map_err(ConfigError::from)?;
+            let mut node = Client::new(plan.client(&url, resume))?;
             if self.require_mode.unwrap_or_default() {
                 node.require_mode();
             }
@@ -249,7 +252,7 @@ impl Get {
         let work = if follows.is_some() { WorkFor::Origin } else { WorkFor::EndToEnd };
         let mut settings = self.transport.clone();
         settings.controller = settings.controller.or(follows);
-        let transport = TransportSetup::new(settings, work)?;
+        let transport = transport_for(settings, work)?;
         let fetch = FetchConfig {
             streams: streams.into(),
             upload: self.upload.map(|Within(size)| size),
@@ -273,7 +276,7 @@ impl Get {
             RepairSetup::new(repair, mode),
             hops::group_streams(self.group_streams),
         );
-        let transport = TransportSetup::new(self.transport.clone(), WorkFor::Tunnel)?;
+        let transport = transport_for(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
         let hops = hops::read_when_written(self.retry, hops)?;
         let limits = hops::limits(self.timeout, self.retry);

@@ -9,15 +9,18 @@ use tandem_node::{
     mode::{Agreement, Mode},
     proxy::Token,
 };
+use tandem_server::{
+    files::tokens,
+    transport::{TransportSetup, WorkFor},
+};
 use tandem_units::HumanDuration;
 use tracing::{field::display, info, warn};
 
 use crate::{
     advice,
-    config::{HopVia, RepairSetup, Setting, TransportSetup, Within, WorkFor},
+    config::{HopVia, RepairSetup, Setting, Within},
     error::ConfigError,
     tls::ClientTls,
-    tokens,
 };
 
 /// Request streams of one flow in mode msgt.

@@ -1,62 +1,56 @@
 //! The `tandem` program: parsing, configuration, files, exit codes. No protocol logic.
 
-mod acme;
-mod admin;
 mod advice;
 mod carried;
 mod carrier;
 mod client;
 mod config;
-mod control_group;
+#[cfg(feature = "lab")]
 mod demo;
-mod descriptors;
 #[cfg(test)]
 mod documents;
 mod download;
 mod error;
 mod fetch;
-mod fleet;
 mod generate;
 mod get;
 mod help;
 mod hops;
+#[cfg(feature = "lab")]
 mod lab;
+#[cfg(feature = "lab")]
 mod layers;
 mod log;
-mod memory;
 mod mode;
-mod origin;
 mod outcome;
-mod outlet;
 mod pair;
-mod paths;
 mod patience;
+#[cfg(feature = "pep-kernel")]
 mod pep;
-mod peps;
 mod programs;
 mod progress;
-mod proxy;
-mod proxy_pep;
-mod pulse;
 mod qlog;
 mod redirect;
-mod run;
-mod secret_file;
+mod screen;
 mod server;
-mod takeover;
 mod text;
-mod threads;
 mod tls;
-mod tokens;
 mod top;
+#[cfg(feature = "usage-store")]
 mod users;
 
 use std::{env, ffi::OsStr, process::ExitCode};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
+use tandem_server::process;
+use tikv_jemallocator::Jemalloc;
 use tracing::Level;
 
 use crate::error::CliError;
+
+/// It gives unused memory back to the system within seconds, and says how much is in use.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// QUIC tunnels (MASQUE) whose two transport layers work together.
 #[derive(Debug, Parser)]
@@ -105,18 +99,23 @@ impl Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Proxy(Box<proxy::Proxy>),
+    Proxy(Box<server::Proxy>),
     Client(Box<client::Client>),
     Serve(Box<pair::Serve>),
     Connect(Box<pair::Connect>),
-    Origin(Box<origin::Origin>),
+    Origin(Box<server::Origin>),
     Get(Box<get::Get>),
+    #[cfg(feature = "pep-kernel")]
     Pep(Box<pep::PepCommand>),
     Top(Box<top::Top>),
+    #[cfg(feature = "usage-store")]
     Users(users::UsersCommand),
+    #[cfg(feature = "lab")]
     Qlog(layers::Qlog),
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
+    #[cfg(feature = "lab")]
     Demo(Box<demo::Demo>),
     #[command(subcommand)]
     Generate(generate::Generate),
@@ -131,11 +130,16 @@ impl Command {
             Self::Connect(connect) => connect.run(),
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
+            #[cfg(feature = "pep-kernel")]
             Self::Pep(pep) => pep.run(),
             Self::Top(top) => top.run(),
+            #[cfg(feature = "usage-store")]
             Self::Users(users) => users.run(),
+            #[cfg(feature = "lab")]
             Self::Qlog(qlog) => qlog.run(),
+            #[cfg(feature = "lab")]
             Self::Lab(lab) => lab.run(),
+            #[cfg(feature = "lab")]
             Self::Demo(demo) => demo.run(),
             Self::Generate(generate) => generate.run(),
         }
@@ -146,9 +150,9 @@ impl Command {
         match self {
             Self::Client(client) if client.is_quiet() => Level::WARN,
             Self::Get(get) if get.is_quiet() => Level::ERROR,
-            Self::Get(_) | Self::Top(_) | Self::Lab(_) | Self::Demo(_) | Self::Generate(_) => {
-                Level::WARN
-            }
+            #[cfg(feature = "lab")]
+            Self::Lab(_) | Self::Demo(_) => Level::WARN,
+            Self::Get(_) | Self::Top(_) | Self::Generate(_) => Level::WARN,
             _ => Level::INFO,
         }
     }
@@ -168,8 +172,8 @@ fn main() -> ExitCode {
             error.exit_code()
         }
     };
-    qlog::flush();
-    log::flush();
+    process::qlog::flush();
+    process::log::flush();
     code
 }
 

@@ -10,6 +10,7 @@ use tandem_node::{
     node::FetchReport,
     stats::Traffic,
 };
+pub(crate) use tandem_server::admin::words::round;
 use tandem_units::ByteCount;
 
 use crate::download::Sha256Hex;
@@ -222,9 +223,4 @@ pub(crate) fn seconds(duration: Duration) -> f64 {
 /// In milliseconds, to the microsecond.
 fn milliseconds(duration: Duration) -> f64 {
     round(duration.as_secs_f64() * 1e3, 1e3)
-}
-
-/// To a multiple of `1 / per_unit`.
-pub(crate) fn round(value: f64, per_unit: f64) -> f64 {
-    (value * per_unit).round() / per_unit
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tandem_units::{ByteCount, HumanDuration, Rate};
 
-use crate::error::CliError;
+use crate::error::TransferError;
 
 /// The time without a byte after which a transfer is given up. A server that has nothing to send yet, or a tunnel that
 /// is built again, takes seconds.
@@ -63,7 +63,7 @@ pub(crate) enum GaveUp {
     },
 }
 
-impl From<GaveUp> for CliError {
+impl From<GaveUp> for TransferError {
     fn from(why: GaveUp) -> Self {
         match why {
             GaveUp::MaxTime(time) => Self::MaxTime { time: HumanDuration(time) },
@@ -92,6 +92,7 @@ impl PatienceSettings {
 
 impl Patience {
     /// One that never ends.
+    #[cfg(feature = "lab")]
     pub(crate) const fn endless(now: Instant) -> Self {
         Self { began: now, max_time: None, speed_time: None, speed_limit: None, last: (now, 0) }
     }

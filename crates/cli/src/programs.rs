@@ -9,11 +9,11 @@ use std::{
 
 use serde::Serialize;
 use tandem_node::client::{FlowConfig, ForwardConfig, TcpService, local::Password};
+use tandem_server::{files::FileError, process::secret::warn_if_shared};
 
 use crate::{
     config::{Forward, ListenAddr, Target},
     error::ConfigError,
-    secret_file::warn_if_shared,
     text,
 };
 
@@ -165,7 +165,7 @@ pub(crate) fn warn_if_open(listen: ListenAddr) {
 /// Reads `USER:PASSWORD` from the first line of a file. Warns if others on this machine can read it. The
 /// error does not show the line.
 fn read_password(file: &Path) -> Result<Password, ConfigError> {
-    let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+    let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
     let text = fs::read_to_string(file).map_err(unreadable)?;
     warn_if_shared(file, "the password");
     let line = text.lines().next().unwrap_or_default();

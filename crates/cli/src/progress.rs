@@ -70,6 +70,7 @@ impl Bars {
     }
 
     /// Removes all bars.
+    #[cfg(feature = "lab")]
     pub(crate) fn clear(&self) {
         // Fails only if standard error is gone, and then so are the bars.
         if self.0.clear().is_err() {}
@@ -111,6 +112,7 @@ impl Bar {
     }
 
     /// The download is complete; the bar stays with this message.
+    #[cfg(feature = "lab")]
     pub(crate) fn finish(&self, message: String) {
         self.0.set_style(style(WAITING));
         self.0.finish_with_message(message);

@@ -6,7 +6,7 @@ use tandem_node::error::ClientError;
 
 use crate::{
     config::{HttpsUrl, Setting},
-    error::CliError,
+    error::TransferError,
 };
 
 /// The number of redirects that are followed.
@@ -41,9 +41,10 @@ impl Redirects {
     pub(crate) fn follow(
         &mut self,
         from: &HttpsUrl,
-        error: CliError,
-    ) -> Result<HttpsUrl, CliError> {
-        let CliError::Client { error: ClientError::Redirected { url, status, location } } = error
+        error: TransferError,
+    ) -> Result<HttpsUrl, TransferError> {
+        let TransferError::Client { error: ClientError::Redirected { url, status, location } } =
+            error
         else {
             return Err(error);
         };
@@ -51,7 +52,7 @@ impl Redirects {
         let location = next.as_ref().map_or(location, |next| next.as_str().into());
         let refused = |reason: String| {
             let reason = reason.into();
-            CliError::Redirect { url, status, location, reason }
+            TransferError::Redirect { url, status, location, reason }
         };
         // RFC 9110 §15.4: only these two keep the method and the content of a request.
         if self.is_upload && !matches!(status, 307 | 308) {
@@ -86,7 +87,7 @@ mod tests {
     fn follow(redirects: &mut Redirects, status: u16, to: &str) -> Result<String, String> {
         let (url, location) = (FROM.into(), to.into());
         let error = ClientError::Redirected { url, status, location };
-        let next = redirects.follow(&FROM.parse().unwrap(), CliError::Client { error });
+        let next = redirects.follow(&FROM.parse().unwrap(), TransferError::Client { error });
         next.map(|url| url.to_string()).map_err(|error| error.to_string())
     }
 
@@ -152,7 +153,7 @@ mod tests {
     #[test]
     fn another_error_is_passed_on() {
         let url = FROM.parse().unwrap();
-        let error = Redirects::new(10, false).follow(&url, CliError::Interrupted);
-        assert!(matches!(error, Err(CliError::Interrupted)));
+        let error = Redirects::new(10, false).follow(&url, TransferError::Interrupted);
+        assert!(matches!(error, Err(TransferError::Interrupted)));
     }
 }

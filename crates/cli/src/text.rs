@@ -6,9 +6,10 @@ use std::{
     io::{self, Write},
 };
 
+pub(crate) use tandem_server::process::say;
 use textwrap::WordSplitter;
 
-use crate::{error::CliError, log};
+use crate::error::CliError;
 
 /// Whether the user allows colours (<https://no-color.org>).
 pub(crate) fn may_be_coloured() -> bool {
@@ -19,12 +20,6 @@ pub(crate) fn may_be_coloured() -> bool {
 pub(crate) fn print(result: impl Display) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{result}").and_then(|()| stdout.flush()).map_err(CliError::Stdout)
-}
-
-/// Writes a line to standard error, in the form of the log. A failure is counted, because there is no other place to
-/// report it; `eprintln!` would panic.
-pub(crate) fn say(line: impl Display) {
-    log::put(log::line(&line.to_string()).as_bytes());
 }
 
 /// Breaks each paragraph into lines of at most `width` characters, between words. Every line begins

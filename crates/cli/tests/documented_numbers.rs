@@ -15,6 +15,10 @@ fn grouped(number: u64) -> String {
     with_commas.collect()
 }
 
+const THREATS: &str = "docs/design/threats.md";
+const ARCHITECTURE: &str = "docs/design/architecture.md";
+const ADR_26: &str = "docs/design/adr/0026-sizes-of-packets.md";
+
 #[test]
 fn the_documents_state_the_numbers_of_the_code() {
     let limits = Limits::default();
@@ -23,20 +27,14 @@ fn the_documents_state_the_numbers_of_the_code() {
     let seconds = |time: std::time::Duration| format!("{} s", time.as_secs());
     let bounds = Bounds::default();
     let claims = [
-        (
-            "docs/design/architecture.md",
-            format!("A tunnel's packets start with {tunnel} bytes of UDP payload."),
-        ),
+        (ARCHITECTURE, format!("A tunnel's packets start with {tunnel} bytes of UDP payload.")),
         ("docs/guide/tasks.md", format!("use {tunnel}-byte packets")),
-        ("docs/design/adr/0026-sizes-of-packets.md", format!("starts with {tunnel} bytes")),
+        (ADR_26, format!("starts with {tunnel} bytes")),
+        (ADR_26, format!("probes for {}", Mtu::TUNNEL.probe_up_to)),
+        (THREATS, format!("{tunnel}-byte packets")),
+        (THREATS, format!("and {} in all", limits.queries)),
         (
-            "docs/design/adr/0026-sizes-of-packets.md",
-            format!("probes for {}", Mtu::TUNNEL.probe_up_to),
-        ),
-        ("docs/design/threats.md", format!("{tunnel}-byte packets")),
-        ("docs/design/threats.md", format!("and {} in all", limits.queries)),
-        (
-            "docs/design/threats.md",
+            THREATS,
             format!("| sockets towards targets | {} of a process", grouped(limits.sockets as u64)),
         ),
         (
@@ -44,16 +42,13 @@ fn the_documents_state_the_numbers_of_the_code() {
             format!("at most {}. If that is few", grouped(limits.sockets as u64)),
         ),
         (
-            "docs/design/threats.md",
+            THREATS,
             format!("Of one flow {0} payloads wait in the client and {0} in", limits.flow_queue),
         ),
-        ("docs/design/threats.md", format!("| {} of a driver; 10 s", tandem_net::TCP_CLOSING_MAX)),
+        (THREATS, format!("| {} of a driver; 10 s", tandem_net::TCP_CLOSING_MAX)),
+        (THREATS, format!("| header section | {} KiB |", limits.field_section / 1024)),
         (
-            "docs/design/threats.md",
-            format!("| header section | {} KiB |", limits.field_section / 1024),
-        ),
-        (
-            "docs/design/threats.md",
+            THREATS,
             format!(
                 "| tunnel's queue | {}; {} for flows",
                 megabytes(limits.tunnel_queue),
@@ -61,7 +56,7 @@ fn the_documents_state_the_numbers_of_the_code() {
             ),
         ),
         (
-            "docs/design/threats.md",
+            THREATS,
             format!(
                 "| datagrams kept for retransmission | {} per tunnel, {} numbers per flow |",
                 megabytes(limits.repair_bytes),
@@ -69,7 +64,7 @@ fn the_documents_state_the_numbers_of_the_code() {
             ),
         ),
         (
-            "docs/design/threats.md",
+            THREATS,
             format!(
                 "{} and {} numbers per flow, {} for all flows of a node, {} |",
                 megabytes(bounds.bytes),
@@ -79,15 +74,12 @@ fn the_documents_state_the_numbers_of_the_code() {
             ),
         ),
         (
-            "docs/design/threats.md",
+            THREATS,
             format!("| concurrent name lookups | {} in all |", grouped(limits.queries as u64)),
         ),
+        (THREATS, format!("| name resolution | {} |", seconds(limits.dns_timeout))),
         (
-            "docs/design/threats.md",
-            format!("| name resolution | {} |", seconds(limits.dns_timeout)),
-        ),
-        (
-            "docs/design/threats.md",
+            THREATS,
             format!(
                 "| silence | {} for a flow, {} for a connection, {} for a client's tunnel |",
                 seconds(limits.flow_idle),
@@ -105,11 +97,8 @@ fn the_documents_state_the_numbers_of_the_code() {
 fn the_documents_state_the_size_with_which_chains_start() {
     let start = Mtu::CHAIN_START;
     for (file, claim) in [
-        ("docs/design/threats.md", format!("{start}-byte packets")),
-        (
-            "docs/design/architecture.md",
-            format!("of a chain of three or four starts with {start} bytes"),
-        ),
+        (THREATS, format!("{start}-byte packets")),
+        (ARCHITECTURE, format!("of a chain of three or four starts with {start} bytes")),
         ("docs/design/adr/0027-sizes-in-chains.md", format!("it starts with {start} bytes")),
     ] {
         assert_says(file, &claim);
@@ -134,7 +123,7 @@ fn the_threats_state_the_limits_of_strangers() {
             limits.handshake_timeout.as_secs()
         ),
     ] {
-        assert_says("docs/design/threats.md", &claim);
+        assert_says(THREATS, &claim);
     }
 }
 
@@ -151,7 +140,7 @@ fn the_threats_state_the_limits_of_guesses() {
         format!("that a proxy remembers | {} |", grouped(limits.guess_sources as u64)),
         format!("A token's name has at most {} characters", NamedToken::NAME_MAX),
     ] {
-        assert_says("docs/design/threats.md", &claim);
+        assert_says(THREATS, &claim);
     }
 }
 
@@ -170,7 +159,7 @@ fn the_threats_state_the_limits_of_the_local_proxy_port() {
         ),
         format!("the end of an exchange | {} KiB, and one read |", limits.held / 1024),
     ] {
-        assert_says("docs/design/threats.md", &claim);
+        assert_says(THREATS, &claim);
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 const MAX_LINES: usize = 600;
 
 /// The crates of the workspace that each crate may use. Dependencies have one direction.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
     ("tandem-congestion", &["tandem-wire", "tandem-units"]),
@@ -30,8 +30,21 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ),
     ("tandem-siege", &["tandem-wire", "tandem-units"]),
     (
+        "tandem-server",
+        &[
+            "tandem-net",
+            "tandem-files",
+            "tandem-node",
+            "tandem-pep",
+            "tandem-wire",
+            "tandem-congestion",
+            "tandem-units",
+        ],
+    ),
+    (
         "tandem",
         &[
+            "tandem-server",
             "tandem-net",
             "tandem-emulate",
             "tandem-experiments",
@@ -301,7 +314,7 @@ const ERRORS_OF_OTHERS: [&str; 13] = [
 ];
 
 /// Fields that hold a bare text, and who has written it.
-const OWN_TEXTS: [(&str, &str); 22] = [
+const OWN_TEXTS: [(&str, &str); 23] = [
     ("ClientError.peer", "the authority in a URL of the user, checked to be visible ASCII"),
     ("RequestError.template", "the proxy's own setting"),
     ("UnknownMode.seen", "a setting"),
@@ -309,17 +322,18 @@ const OWN_TEXTS: [(&str, &str); 22] = [
     ("Fault.reason", "a file of the operator"),
     ("ValueError.reason", "a setting"),
     ("ValueError.expected", "a constant"),
-    ("ConfigError.key", "a setting"),
     ("ConfigError.url", "a setting"),
-    ("ConfigError.name", "a setting"),
-    ("ConfigError.seen", "a setting"),
     ("ConfigError.reason", "a setting"),
+    ("FileError.key", "a setting"),
+    ("FileError.seen", "a setting"),
+    ("FileError.reason", "a setting"),
+    ("TlsError.name", "a setting"),
     ("StoreError.reason", "what SQLite says of a file of the operator"),
-    ("CliError.chain", "a flag"),
-    ("CliError.received", "a hash, in hexadecimal"),
-    ("CliError.sent", "a hash, in hexadecimal"),
-    ("CliError.TakeOver.reason", "the process that this one takes over from"),
-    ("CliError.Pep.reason", "what the kernel says"),
+    ("QlogError.chain", "a flag"),
+    ("DemoError.received", "a hash, in hexadecimal"),
+    ("DemoError.sent", "a hash, in hexadecimal"),
+    ("TakeOverError.reason", "the process that this one takes over from"),
+    ("PepError.reason", "what the kernel says"),
     ("JwtKeysError.Malformed.0", "a file of the operator"),
     ("JwtKeysError.reason", "a file of the operator"),
     ("TcpPortsError.0", "a setting"),
@@ -327,7 +341,7 @@ const OWN_TEXTS: [(&str, &str); 22] = [
 ];
 
 /// The crates that meet strangers, or show what they have written.
-const MEETS_STRANGERS: [&str; 5] = ["wire", "node", "net", "files", "cli"];
+const MEETS_STRANGERS: [&str; 6] = ["wire", "node", "net", "files", "server", "cli"];
 
 /// The errors of a crate: the names of the types, and each field as `Type.Variant.field` with its type.
 #[derive(Default)]

@@ -15,6 +15,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use tandem_files::line_of;
+use tandem_server::files::FileError;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -28,10 +29,10 @@ const FILE_LEN_MAX: u64 = 1_000_000;
 
 /// Reads and parses a file. Paths in it become relative to its folder.
 pub(super) fn read<S: Settings>(path: &Path) -> Result<S, ConfigError> {
-    let unreadable = |error| ConfigError::Unreadable { file: path.to_owned(), error };
+    let unreadable = |error| FileError::Unreadable { file: path.to_owned(), error };
     let len = fs::metadata(path).map_err(unreadable)?.len();
     if len > FILE_LEN_MAX {
-        return Err(ConfigError::TooLong { file: path.to_owned(), len, max: FILE_LEN_MAX });
+        return Err(FileError::TooLong { file: path.to_owned(), len, max: FILE_LEN_MAX }.into());
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
     parse(path, &text)
@@ -143,13 +144,14 @@ impl File<'_> {
     }
 
     fn refused(&self, span: Range<usize>, key: Option<&str>, reason: String) -> ConfigError {
-        ConfigError::InFile {
+        let refused = FileError::InFile {
             file: PathBuf::from(self.path),
             line: line_of(self.text, span.start),
             key: key.map(str::to_owned),
             seen: seen(self.text, span),
             reason,
-        }
+        };
+        refused.into()
     }
 }
 

@@ -22,12 +22,10 @@ pub(crate) use tandem_files::setting::{Setting, ValueError, Within};
 use tandem_node::limits::Limits;
 
 use crate::error::ConfigError;
-
 pub(crate) use example::example;
 pub(crate) use forward::{Forward, Target};
 pub(crate) use repair::{RepairSettings, RepairSetup};
-
-pub(crate) use transport::{TransportSettings, TransportSetup, WorkFor};
+pub(crate) use transport::{TransportSettings, transport_for, transport_of_origin};
 pub(crate) use values::{HopVia, HttpsUrl, ListenAddr, Prefix, Via};
 
 /// Settings of a subcommand, none of which is required yet.
@@ -99,6 +97,7 @@ impl<S: Settings> Layered<S> {
     }
 
     /// The same of a role that is no node, and so has no limits but its settings.
+    #[cfg(feature = "pep-kernel")]
     pub(crate) fn checked_alone(&self, setup: &S::Setup) -> Option<String> {
         self.args.check.then(|| effective::text::<S>(setup))
     }

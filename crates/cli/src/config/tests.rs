@@ -7,10 +7,9 @@ use super::{Setting, Settings, Within, effective, example, from_text};
 use crate::{
     client::ClientSettings,
     error::ConfigError,
-    origin::OriginSettings,
     pair::{ConnectSettings, ServeSettings},
     pep::PepSettings,
-    proxy::ProxySettings,
+    server::{OriginSettings, ProxySettings},
 };
 
 /// An example whose settings stand for themselves if `is_set` says so of the remark before them.

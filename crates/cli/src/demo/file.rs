@@ -8,10 +8,14 @@ use std::{
 
 use sha2::{Digest, Sha256};
 use tandem_lab::{Contents, Seed};
+use tandem_server::process::SystemError;
 use tandem_units::ByteCount;
 use tempfile::TempDir;
 
-use crate::{download::Sha256Hex, error::CliError};
+use crate::{
+    download::Sha256Hex,
+    error::{CliError, DemoError},
+};
 
 /// Name of the file, at the origin and at its destination.
 pub(super) const NAME: &str = "demo.bin";
@@ -34,7 +38,7 @@ impl DemoFile {
             tempfile::Builder::new()
                 .prefix("tandem-demo-")
                 .tempdir()
-                .map_err(|error| CliError::System { what: "make a temporary folder", error })
+                .map_err(|error| SystemError { what: "make a temporary folder", error })
         };
         let (root, arrival) = (folder()?, folder()?);
         let path = root.path().join(NAME);
@@ -64,6 +68,6 @@ impl DemoFile {
         if *received == self.sha256 {
             return Ok(());
         }
-        Err(CliError::Corrupt { received: received.0.clone(), sent: self.sha256.0.clone() })
+        Err(DemoError::Corrupt { received: received.0.clone(), sent: self.sha256.0.clone() }.into())
     }
 }

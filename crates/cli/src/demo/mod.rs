@@ -25,7 +25,6 @@ use tandem_congestion::ControllerName;
 use tandem_netem::{LinkConfig, QueueConfig, QueueLimit, Seed};
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
-pub(crate) use self::view::Screen;
 use self::{journey::Journey, runner::Runner};
 use crate::{
     error::{CliError, end_to_end_controllers},

@@ -29,6 +29,11 @@ use tandem_node::{
     proxy::{Access, TargetPolicy},
     quic::{LossDetection, Mtu, Transport},
 };
+use tandem_server::{
+    files::FileError,
+    process::{self, Signals, SystemError},
+    tls::{DevelopmentIdentity, server_config},
+};
 use tandem_wire::Template;
 use tokio::sync::oneshot;
 
@@ -41,13 +46,12 @@ use super::{
 };
 use crate::{
     download::{Download, Wanted},
-    error::{CliError, ConfigError},
+    error::{CliError, ConfigError, NoResult},
     fetch::fetch,
     outcome::Outcome,
     patience::Patience,
     progress::Progress,
-    run::{self, Signals},
-    tls::{DevelopmentIdentity, server_config, trusting_ca},
+    tls::trusting_ca,
 };
 
 /// Any free port of loopback.
@@ -130,7 +134,7 @@ impl Network {
         sink.say("connecting".to_owned());
         let mut patience = Patience::endless(clock::now());
         let report = Box::pin(fetch(client, &mut download, sink, (&mut patience, signals))).await?;
-        let sha256 = download.finish()?.ok_or(CliError::NoResult { role: "client" })?;
+        let sha256 = download.finish()?.ok_or(NoResult { role: "client" })?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);
         Ok(Outcome::new(url, self.journey.mode, hops, &report, sha256))
@@ -193,7 +197,7 @@ fn start_origin(
     let node = Origin::new(config).map_err(ConfigError::from)?;
     let root = file.root();
     let files = Files::below(root)
-        .map_err(|error| ConfigError::Unreadable { file: root.to_owned(), error })?;
+        .map_err(|error| FileError::Unreadable { file: root.to_owned(), error })?;
     let options = DriverOptions { files: Some(files), ..DriverOptions::default() };
     let gauges = gauges.clone();
     Host::start("origin", node, options, move |origin| gauges.of_origin(origin))
@@ -249,17 +253,17 @@ impl<N: Node + Send + 'static> Host<N> {
                     if stop.await.is_err() {}
                 };
                 let running = driver::run(node, &mut app, options, stop);
-                Ok(run::after_grace(run::runtime()?.block_on(running))?.node)
+                Ok(process::after_grace(process::runtime()?.block_on(running))?.node)
             })
-            .map_err(|error| CliError::System { what: "start a thread", error })?;
-        let address = listening.recv().map_err(|_| CliError::NoResult { role })?;
+            .map_err(SystemError::thread)?;
+        let address = listening.recv().map_err(|_| NoResult { role })?;
         Ok(Self { role, address, shutdown, thread })
     }
 
     /// Stops the host and returns its node.
     fn stop(self) -> Result<N, CliError> {
         let _is_running = self.shutdown.send(()).is_ok();
-        self.thread.join().map_err(|_| CliError::NoResult { role: self.role })?
+        self.thread.join().map_err(|_| NoResult { role: self.role })?
     }
 }
 
@@ -299,13 +303,13 @@ impl Link {
                 let stop = stop.clone();
                 move || relay.run(&stop).map(drop)
             })
-            .map_err(|error| CliError::System { what: "start a thread", error })?;
+            .map_err(SystemError::thread)?;
         Ok(Self { address, stop, thread })
     }
 
     fn stop(self) -> Result<(), CliError> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| CliError::NoResult { role: "link" })??;
+        self.thread.join().map_err(|_| NoResult { role: "link" })??;
         Ok(())
     }
 }

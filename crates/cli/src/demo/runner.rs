@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tandem_net::clock;
+use tandem_server::process::{self, Signals};
 use tokio::{runtime::Runtime, time};
 
 use super::{
@@ -20,7 +21,6 @@ use crate::{
     error::CliError,
     outcome::Outcome,
     progress::{Bar, Progress},
-    run::{self, Signals},
 };
 
 /// What all parts of the demo share.
@@ -36,7 +36,7 @@ pub(super) struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     pub(super) fn new(demo: &'a Demo) -> Result<Self, CliError> {
-        let runtime = run::runtime()?;
+        let runtime = process::runtime()?;
         let signals = runtime.block_on(async { Signals::new() })?;
         let series = demo.series.as_deref().map(Series::create).transpose()?;
         let file = DemoFile::create(demo.size, demo.seed())?;

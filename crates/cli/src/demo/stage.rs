@@ -6,10 +6,10 @@ use super::{
     Demo,
     journey::Journey,
     table::Cells,
-    view::{Entry, Palette, Picture, Screen, Yardstick},
+    view::{Entry, Palette, Picture, Yardstick},
     watch::Moment,
 };
-use crate::{outcome::seconds, text};
+use crate::{outcome::seconds, screen::Screen, text};
 
 /// Moments for each picture: ten pictures a second.
 const MOMENTS_PER_PICTURE: u32 = 2;

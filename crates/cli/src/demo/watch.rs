@@ -8,6 +8,7 @@ use std::{
 };
 
 use tandem_net::clock;
+use tandem_server::process::SystemError;
 
 use super::{
     gauges::{Gauges, PERIOD, Readings},
@@ -36,7 +37,7 @@ pub(super) fn watch<T>(
         let watcher = thread::Builder::new()
             .name("watch".to_owned())
             .spawn_scoped(scope, move || sample(gauges, stage, &has_ended))
-            .map_err(|error| CliError::System { what: "start a thread", error })?;
+            .map_err(SystemError::thread)?;
         let result = journey();
         drop(running);
         let samples = watcher.join().unwrap_or_else(|panic| panic::resume_unwind(panic));

@@ -14,12 +14,13 @@ use std::{
 use http::HeaderValue;
 use sha2::{Digest, Sha256};
 use tandem_node::client::Resume;
+use tandem_server::process::WriteError;
 
 use self::{
     part::{Part, State},
     target::Target,
 };
-use crate::error::{CliError, ConfigError};
+use crate::error::{ConfigError, TransferError};
 
 /// Piece in which a file is read back to be hashed, in bytes.
 const READ_BACK_LEN: usize = 256 * 1024;
@@ -162,7 +163,7 @@ impl Download {
 
     /// The download is complete: gives the file its name and returns its SHA-256. `None`: the bytes
     /// came out of order, and cannot be read again where they went.
-    pub(crate) fn finish(&mut self) -> Result<Option<Sha256Hex>, CliError> {
+    pub(crate) fn finish(&mut self) -> Result<Option<Sha256Hex>, TransferError> {
         self.put_in_place().map_err(|error| self.write_error(error))?;
         let hasher = std::mem::take(&mut self.hasher);
         Ok((self.hashed == self.end).then(|| Sha256Hex::of(hasher)))
@@ -185,7 +186,7 @@ impl Download {
     }
 
     /// Adds to an error the part of the file that is left, and how to go on.
-    pub(crate) fn explain(&mut self, cause: CliError) -> CliError {
+    pub(crate) fn explain(&mut self, cause: TransferError) -> TransferError {
         let Sink::File { part, state, has_begun } = &mut self.sink else { return cause };
         let bytes = match (&self.resume, *has_begun) {
             (_, true) => self.complete,
@@ -207,16 +208,16 @@ impl Download {
         }
         let can_continue = !*has_begun || state.validator.is_some();
         let part = part.path().to_owned();
-        CliError::Partial { cause: Box::new(cause), bytes, part, can_continue }
+        TransferError::Partial { cause: Box::new(cause), bytes, part, can_continue }
     }
 
     /// An error of [`Self::write`], with the name of what could not be written.
-    pub(crate) fn write_error(&self, error: io::Error) -> CliError {
+    pub(crate) fn write_error(&self, error: io::Error) -> TransferError {
         match &self.sink {
-            Sink::File { part, .. } if part.is_there() => CliError::write(part.path())(error),
-            Sink::File { part, .. } => CliError::write(part.target())(error),
-            Sink::Special { .. } => CliError::write(&self.output)(error),
-            Sink::Stdout => CliError::BodyToStdout(error),
+            Sink::File { part, .. } if part.is_there() => WriteError::of(part.path())(error).into(),
+            Sink::File { part, .. } => WriteError::of(part.target())(error).into(),
+            Sink::Special { .. } => WriteError::of(&self.output)(error).into(),
+            Sink::Stdout => TransferError::BodyToStdout(error),
         }
     }
 }

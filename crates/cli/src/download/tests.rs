@@ -9,7 +9,7 @@ use http::HeaderValue;
 use tandem_node::client::Resume;
 
 use super::{Download, Wanted};
-use crate::error::CliError;
+use crate::error::TransferError;
 
 /// SHA-256 of "abc" (FIPS 180-2, appendix B.1).
 const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -43,7 +43,7 @@ fn interrupted(path: &Path, wanted: Wanted<'_>, pieces: &[(u64, &[u8])]) -> Stri
     for (offset, piece) in pieces {
         download.write(*offset, piece).unwrap();
     }
-    download.explain(CliError::Interrupted).to_string()
+    download.explain(TransferError::Interrupted).to_string()
 }
 
 fn refusal(path: &Path, wanted: Wanted<'_>) -> String {
@@ -71,8 +71,8 @@ fn the_order_of_arrival_does_not_matter() {
 fn nothing_is_left_behind_before_the_first_byte() {
     let dir = tempfile::tempdir().unwrap();
     let mut download = Download::to(&dir.path().join("file"), FRESH).unwrap();
-    let error = download.explain(CliError::Interrupted);
-    assert!(matches!(error, CliError::Interrupted));
+    let error = download.explain(TransferError::Interrupted);
+    assert!(matches!(error, TransferError::Interrupted));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
@@ -127,7 +127,7 @@ fn a_download_that_cannot_go_on_starts_at_the_beginning() {
     download.answered(0, None);
     assert_eq!(download.resume(), None);
     download.write(0, b"ab").unwrap();
-    let error = download.explain(CliError::Interrupted).to_string();
+    let error = download.explain(TransferError::Interrupted).to_string();
     assert!(error.contains("2 bytes") && error.contains("no validator"), "{error}");
     drop(download);
     assert_eq!(Download::to(&path, RESUME).unwrap().resume(), None, "it has no validator");
@@ -178,10 +178,10 @@ fn a_failure_before_the_first_byte_keeps_the_part() {
     let path = dir.path().join("file");
     interrupted(&path, FRESH, &[(0, b"ab")]);
     let mut download = Download::to(&path, FRESH).unwrap();
-    assert_eq!(download.explain(CliError::Interrupted).to_string(), "interrupted");
+    assert_eq!(download.explain(TransferError::Interrupted).to_string(), "interrupted");
     drop(download);
     let mut download = Download::to(&path, RESUME).unwrap();
-    let error = download.explain(CliError::Interrupted).to_string();
+    let error = download.explain(TransferError::Interrupted).to_string();
     assert!(error.contains("first 2 bytes") && error.contains("--continue"), "{error}");
     drop(download);
     assert_eq!(Download::to(&path, RESUME).unwrap().resume().unwrap().offset, 2);
@@ -218,7 +218,7 @@ fn two_downloads_to_one_file_do_not_mix() {
     let mut second = Download::to(&path, FRESH).unwrap();
     first.write(0, b"ab").unwrap();
     assert!(second.write(0, b"x").is_err());
-    assert_eq!(second.explain(CliError::Interrupted).to_string(), "interrupted");
+    assert_eq!(second.explain(TransferError::Interrupted).to_string(), "interrupted");
     assert!(refusal(&path, FRESH).contains("another download"));
     assert!(refusal(&path, RESUME).contains("another download"));
     first.write(2, b"c").unwrap();

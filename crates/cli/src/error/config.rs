@@ -3,43 +3,18 @@
 use std::{fs, io, net::SocketAddr, path::PathBuf};
 
 use tandem_congestion::{ControllerName, TeccConfigError};
-use tandem_node::{client::local::PasswordError, mode::Mode, proxy::JwtKeysError};
+use tandem_node::{client::local::PasswordError, mode::Mode};
+use tandem_server::{SetupError, files::FileError, tls::TlsError};
 
 /// An error of the command line, the environment, the configuration file or a file that they name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// A file that is needed cannot be read.
-    #[error("cannot read {}: {error}", file.display())]
-    Unreadable {
-        /// Which file.
-        file: PathBuf,
-        /// The reason.
-        error: io::Error,
-    },
-    /// A file is too long to be of the expected kind.
-    #[error("{} has {len} bytes; allowed: at most {max}", file.display())]
-    TooLong {
-        /// Which file.
-        file: PathBuf,
-        /// Its length in bytes.
-        len: u64,
-        /// The limit in bytes.
-        max: u64,
-    },
-    /// A line of the configuration file is wrong.
-    #[error("{}:{line}: {}{}{reason}", file.display(), prefix(.key.as_deref()), prefix(.seen.as_deref()))]
-    InFile {
-        /// Which file.
-        file: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Key, with its table.
-        key: Option<String>,
-        /// The value in the file.
-        seen: Option<String>,
-        /// The error, and what is allowed.
-        reason: String,
-    },
+    /// A file that a setting names cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// There is no TLS with these settings.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A required setting is missing.
     #[error("{key} is missing: give --{key} {value}, {variable}, or {key} in the file of --config")]
     Missing {
@@ -51,6 +26,7 @@ pub(crate) enum ConfigError {
         variable: &'static str,
     },
     /// The URL of an ACME directory is not one.
+    #[cfg(feature = "acme")]
     #[error("acme-directory: \"{url}\": allowed: a URL that begins with https://")]
     AcmeDirectory {
         /// What was given.
@@ -87,15 +63,6 @@ pub(crate) enum ConfigError {
     NoTunnel {
         /// The mode.
         mode: Mode,
-    },
-    /// Other hosts could use the proxy without access control, and --allow-anyone is missing.
-    #[error(
-        "listen = {listen} lets other hosts use this proxy: give --token-file FILE, --jwks FILE or \
-         --client-ca FILE, or --allow-anyone to serve every client"
-    )]
-    OpenProxy {
-        /// Where it listens.
-        listen: SocketAddr,
     },
     /// Nothing can be drawn.
     #[error(
@@ -177,75 +144,17 @@ pub(crate) enum ConfigError {
     /// A parameter of the controllers that follow reports is not allowed.
     #[error("tecc: {0}")]
     Tecc(#[from] TeccConfigError),
-    /// A folder does not exist.
-    #[error("{what} = {}: no such folder; create it first, or name another one", path.display())]
-    NoFolder {
-        /// Name of the flag and key.
-        what: &'static str,
-        /// The path.
-        path: PathBuf,
-    },
-    /// A certificate, a key or their combination cannot be used.
-    #[error("{}: {reason}", file.display())]
-    Pem {
-        /// Which file.
-        file: PathBuf,
-        /// The error, and what is allowed.
-        reason: String,
-    },
-    /// TLS refuses the settings.
-    #[error("TLS: {0}")]
-    Tls(#[from] rustls::Error),
     /// The system has no CA certificates.
     #[error("no CA certificates on this system ({0}): install them, or give --ca FILE")]
     NoSystemCa(rustls::Error),
-    /// A name for which no certificate can be made.
-    #[error("name = {name:?} is neither a host name nor an IP address")]
-    Name {
-        /// The name.
-        name: String,
-    },
-    /// A line of a token file is wrong. The error does not show the line, which is a secret.
-    #[error("{}:{line}: {reason}", file.display())]
-    Token {
-        /// Which file.
-        file: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The error, and what is allowed.
-        reason: String,
-    },
-    /// The keys of an issuer of JSON Web Tokens cannot be used.
-    #[error("{}: {error}", file.display())]
-    Jwks {
-        /// Which file.
-        file: PathBuf,
-        /// The error, and what is allowed.
-        error: JwtKeysError,
-    },
-    /// A line of a file with PEPs is wrong. The error does not show the line, which is a secret.
-    #[error("{}:{line}: {reason}", file.display())]
-    Pep {
-        /// The file.
-        file: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// What is wrong.
-        reason: &'static str,
-    },
     /// More ranges of servers than a PEP takes.
+    #[cfg(feature = "pep-kernel")]
     #[error("{servers} ranges of servers; allowed: at most {max}")]
     TooManyServers {
         /// How many were given.
         servers: usize,
         /// The limit.
         max: usize,
-    },
-    /// A token file without a token.
-    #[error("{} has no token; write one on its own line", file.display())]
-    NoToken {
-        /// Which file.
-        file: PathBuf,
     },
     /// Neither one token file for all proxies nor one for each.
     #[error("{files} token files for {proxies} proxies; allowed: one for all, or one for each")]
@@ -263,35 +172,22 @@ pub(crate) enum ConfigError {
         /// The error.
         reason: String,
     },
-    /// A file that would be overwritten.
-    #[error(
-        "{} exists already, and nothing was written: use it, name another folder, or remove it first",
-        file.display()
-    )]
-    Exists {
-        /// Which file.
-        file: PathBuf,
-    },
-    /// The node refuses the settings.
+    /// A server or a node refuses the settings.
     #[error(transparent)]
-    Node(#[from] tandem_node::quic::ConfigError),
+    Setup(#[from] SetupError),
 }
 
 impl ConfigError {
     /// Whether a file does not exist or is empty, so that another program may be about to write it.
     pub(crate) fn is_missing_file(&self) -> bool {
         match self {
-            Self::Unreadable { error, .. } => error.kind() == io::ErrorKind::NotFound,
-            Self::Pem { file, .. } | Self::NoToken { file } | Self::Password { file, .. } => {
+            Self::File(error) | Self::Tls(TlsError::File(error)) => error.is_missing(),
+            Self::Password { file, .. } => {
                 fs::metadata(file).is_ok_and(|metadata| metadata.len() == 0)
             }
             _ => false,
         }
     }
-}
-
-fn prefix(text: Option<&str>) -> String {
-    text.map_or_else(String::new, |text| format!("{text}: "))
 }
 
 /// The controllers that every connection may have.
@@ -301,4 +197,16 @@ pub(crate) fn end_to_end_controllers() -> String {
         !name.takes_reports() && !name.follows_peps() && *name != ControllerName::Off
     });
     names.map(ControllerName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+impl From<rustls::Error> for ConfigError {
+    fn from(error: rustls::Error) -> Self {
+        Self::Tls(error.into())
+    }
+}
+
+impl From<tandem_node::quic::ConfigError> for ConfigError {
+    fn from(error: tandem_node::quic::ConfigError) -> Self {
+        Self::Setup(error.into())
+    }
 }

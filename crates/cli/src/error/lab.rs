@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use tandem_emulate::{RelayError, TunError};
 use tandem_experiments::{
     figure::UnknownFigure,
     plan::PlanError,
@@ -9,6 +10,8 @@ use tandem_experiments::{
     sweep::{ResultsError, SweepError},
 };
 use tandem_netem::{RateTraceError, SyntheticError};
+
+use super::CliError;
 
 /// Why an experiment could not be run, or why its results are invalid.
 #[derive(Debug, thiserror::Error)]
@@ -70,9 +73,18 @@ pub(crate) enum LabError {
         /// The number of all runs.
         of: u64,
     },
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
     /// A run or its result failed.
     #[error(transparent)]
     Sweep(SweepError),
+    /// An emulated link between UDP sockets could not begin or go on.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// An emulated link between TUN devices could not begin or go on.
+    #[error(transparent)]
+    Tun(#[from] TunError),
     /// An emulated link violated its rules.
     #[error(
         "the verifier found {count} violations of the rules of links: the results are not valid"
@@ -101,13 +113,25 @@ impl From<ResultsError> for LabError {
     }
 }
 
+impl From<RelayError> for CliError {
+    fn from(error: RelayError) -> Self {
+        Self::Lab(error.into())
+    }
+}
+
+impl From<TunError> for CliError {
+    fn from(error: TunError) -> Self {
+        Self::Lab(error.into())
+    }
+}
+
 impl LabError {
     /// As [`CliError::exit_code`](super::CliError::exit_code).
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Sweep(_) => ExitCode::from(1),
+            Self::Sweep(_) | Self::Relay(_) | Self::Tun(_) => ExitCode::from(1),
             Self::Violations { .. } => ExitCode::from(3),
-            Self::Unfinished { .. } => ExitCode::from(130),
+            Self::Unfinished { .. } | Self::Interrupted => ExitCode::from(130),
             _ => ExitCode::from(2),
         }
     }

@@ -11,13 +11,12 @@ use tandem_emulate::{
     check_system,
 };
 use tandem_netem::Seed;
+use tandem_server::process::{self, Signals, log};
 use tokio::sync::oneshot;
 
 use super::{direction::Direction, link_args::LinkArgs};
 use crate::{
     error::{CliError, ConfigError},
-    log,
-    run::{self, Signals},
     text,
 };
 
@@ -69,7 +68,7 @@ impl Link {
         let links = self.args.links()?;
         check_system()?;
         // From here on a signal ends the program only after it has removed its namespaces.
-        let runtime = run::runtime()?;
+        let runtime = process::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
         let (near, far) = (obtain(&self.near)?, obtain(&self.far)?);
         let ends = TunEnds::set_up(near, far, self.network, self.device_mtu)?;

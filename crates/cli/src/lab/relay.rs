@@ -12,15 +12,10 @@ use std::{
 use serde::Serialize;
 use tandem_emulate::{RelayCounters, UdpRelay};
 use tandem_netem::Seed;
+use tandem_server::process::{self, Signals, log, say_listening};
 
 use super::{direction::Direction, link_args::LinkArgs};
-use crate::{
-    config::ListenAddr,
-    error::CliError,
-    log,
-    run::{self, Signals, say_listening},
-    text,
-};
+use crate::{config::ListenAddr, error::CliError, text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,7 +49,7 @@ impl Relay {
         let links = self.link.links()?;
         let mut relay = UdpRelay::bind(self.listen.0, self.to, links, Seed(self.link.seed))?;
         let stop = Arc::new(AtomicBool::new(false));
-        let runtime = run::runtime()?;
+        let runtime = process::runtime()?;
         let mut signals = runtime.block_on(async { Signals::new() })?;
         log::use_own_thread()?;
         say_listening(relay.local_addr());

@@ -12,9 +12,10 @@ use tandem_experiments::{
     summary::{Summaries, Varied},
     sweep::{Torn, read_results},
 };
+use tandem_server::files::FileError;
 
 use crate::{
-    error::{CliError, ConfigError, LabError},
+    error::{CliError, LabError},
     text,
 };
 
@@ -64,11 +65,11 @@ impl Report {
     }
 
     fn figure(&self, file: &Path) -> Result<ReportFigure, CliError> {
-        let unreadable = |error| ConfigError::Unreadable { file: file.to_owned(), error };
+        let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
         let len = fs::metadata(file).map_err(unreadable)?.len();
         if len > SVG_LEN_MAX {
             let (file, max) = (file.to_owned(), SVG_LEN_MAX);
-            return Err(ConfigError::TooLong { file, len, max }.into());
+            return Err(FileError::TooLong { file, len, max }.into());
         }
         let svg = fs::read_to_string(file).map_err(unreadable)?;
         let meta = fs::read_to_string(file.with_extension("meta.json")).unwrap_or_default();
@@ -106,7 +107,7 @@ impl Report {
 
 /// All files of a folder, sorted.
 fn find(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), CliError> {
-    let unreadable = |error| ConfigError::Unreadable { file: folder.to_owned(), error };
+    let unreadable = |error| FileError::Unreadable { file: folder.to_owned(), error };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         paths.push(entry.map_err(unreadable)?.path());

@@ -119,7 +119,7 @@ impl Run {
         bar.clear();
         ended.map_err(LabError::from)?;
         if records.len() < runs.len() {
-            return Err(CliError::Interrupted);
+            return Err(LabError::Interrupted.into());
         }
         let of = |run: &Parameters| records.remove(&(run.mode, run.seed));
         Ok(runs.iter().filter_map(of).collect())

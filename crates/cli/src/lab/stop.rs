@@ -9,16 +9,14 @@ use std::{
     thread,
 };
 
-use crate::{
-    error::CliError,
-    run::{self, Signals},
-    text,
-};
+use tandem_server::process::{Signals, runtime};
+
+use crate::{error::CliError, text};
 
 /// Returns a flag that the first signal sets; a second signal ends the program.
 pub(super) fn on_signal() -> Result<Arc<AtomicBool>, CliError> {
     let stop = Arc::new(AtomicBool::new(false));
-    let runtime = run::runtime()?;
+    let runtime = runtime()?;
     let mut first = runtime.block_on(async { Signals::new() })?;
     let signalled = stop.clone();
     thread::spawn(move || {

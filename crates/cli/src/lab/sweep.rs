@@ -14,10 +14,11 @@ use tandem_experiments::{
     summary::Summaries,
     sweep::{self, Found, Part, Sweep as Runs, Torn},
 };
+use tandem_server::files::FileError;
 
 use super::{programs, runs_bar::RunsBar, stop, table};
 use crate::{
-    error::{CliError, ConfigError, LabError},
+    error::{CliError, LabError},
     progress::Show,
     text,
 };
@@ -129,10 +130,10 @@ fn columns(plan: &Plan) -> Vec<String> {
 }
 
 fn read_plan(path: &Path, variant: Variant) -> Result<Plan, CliError> {
-    let unreadable = |error| ConfigError::Unreadable { file: path.to_owned(), error };
+    let unreadable = |error| FileError::Unreadable { file: path.to_owned(), error };
     let len = fs::metadata(path).map_err(unreadable)?.len();
     if len > PLAN_LEN_MAX {
-        return Err(ConfigError::TooLong { file: path.to_owned(), len, max: PLAN_LEN_MAX }.into());
+        return Err(FileError::TooLong { file: path.to_owned(), len, max: PLAN_LEN_MAX }.into());
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
     Ok(Plan::parse(path, &text, variant).map_err(LabError::from)?)
@@ -156,7 +157,7 @@ impl How {
         for other in merge {
             // Nothing is written before all of them are known to be there.
             let opened = fs::File::open(other);
-            opened.map_err(|error| ConfigError::Unreadable { file: other.clone(), error })?;
+            opened.map_err(|error| FileError::Unreadable { file: other.clone(), error })?;
         }
         let mut runs = Runs::open(plan, part, file, &mut each).map_err(LabError::from)?;
         for other in merge {

@@ -9,14 +9,14 @@ use std::{
 };
 
 use plotters::style::RGBColor;
+use tandem_server::admin::words::{bytes, ms};
 
 use self::{
     picture::{COLORS, Line, Panel},
     trace::{Head, Place, Trace},
 };
 use crate::{
-    admin::words::{bytes, ms},
-    error::CliError,
+    error::{CliError, QlogError},
     text,
 };
 
@@ -86,7 +86,7 @@ impl Qlog {
     fn heads(&self) -> Result<Vec<Head>, CliError> {
         let mut heads = Vec::new();
         for folder in &self.folders {
-            let unreadable = |error| CliError::Unreadable { file: folder.clone(), error };
+            let unreadable = |error| QlogError::Unreadable { file: folder.clone(), error };
             for entry in fs::read_dir(folder).map_err(unreadable)?.take(FILES_MAX) {
                 let path = entry.map_err(unreadable)?.path();
                 if path.extension().is_some_and(|ending| ending == "qlog") {
@@ -97,8 +97,8 @@ impl Qlog {
         Ok(heads)
     }
 
-    fn nothing(&self) -> CliError {
-        CliError::NoQlogs { folders: self.folders.clone(), chain: self.chain.clone() }
+    fn nothing(&self) -> QlogError {
+        QlogError::NoQlogs { folders: self.folders.clone(), chain: self.chain.clone() }
     }
 }
 
@@ -128,8 +128,8 @@ fn layers(heads: &[Head], chain: &str) -> Result<Vec<Layer>, CliError> {
     Ok(layers)
 }
 
-fn read(path: &Path) -> Result<Trace, CliError> {
-    Trace::read(path).map_err(|error| CliError::Unreadable { file: path.to_owned(), error })
+fn read(path: &Path) -> Result<Trace, QlogError> {
+    Trace::read(path).map_err(|error| QlogError::Unreadable { file: path.to_owned(), error })
 }
 
 fn panels(layers: &[Layer]) -> [Panel; 4] {

@@ -1,4 +1,4 @@
-//! Reads the qlog files that [`QlogDir`](crate::qlog::QlogDir) makes.
+//! Reads the qlog files that [`QlogDir`](tandem_server::process::qlog::QlogDir) makes.
 
 use std::{
     fs::File,

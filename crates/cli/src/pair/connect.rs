@@ -11,6 +11,10 @@ use tandem_node::{
     ClientConfig, ProxyConfig,
     client::{FlowConfig, HopConfig, Task, TcpService, TunnelMode},
 };
+use tandem_server::{
+    files::tokens,
+    transport::{TransportSetup, WorkFor},
+};
 use tandem_units::HumanDuration;
 use tandem_wire::Template;
 
@@ -20,12 +24,11 @@ use super::{
 };
 use crate::{
     carried::Carried,
-    carrier,
-    config::{Layered, ListenAddr, Settings, Target, TransportSettings, TransportSetup, WorkFor},
+    carrier::{self, SERVICE_PORT},
+    config::{Layered, ListenAddr, Settings, Target, TransportSettings, transport_for},
     error::{CliError, ConfigError},
     hops, programs, text,
-    tls::{self, ClientTlsSetup},
-    tokens,
+    tls::{ClientTlsSetup, pinned},
 };
 
 const EXAMPLES: &str = "\
@@ -63,9 +66,6 @@ impl Connect {
         Ok(())
     }
 }
-
-/// The port with which a client asks for a service whose port it does not know.
-pub(crate) const SERVICE_PORT: u16 = 1;
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]
@@ -146,7 +146,7 @@ impl TryFrom<ConnectSettings> for ConnectSetup {
                 Identification::Pair { pair: pair.unwrap_or_else(usual) }
             }
         };
-        let transport = TransportSetup::new(transport, WorkFor::Tunnel)?;
+        let transport = transport_for(transport, WorkFor::Tunnel)?;
         Ok(Self { dest, listen, identification, transport })
     }
 }
@@ -160,7 +160,7 @@ impl ConnectSetup {
             }
             Identification::Pair { pair } => {
                 let PairFile { certificate, token } = read_client_file(pair)?;
-                (tls::pinned(certificate)?, token)
+                (pinned(certificate)?, token)
             }
         };
         let template =

@@ -9,12 +9,13 @@ use std::{
 use rcgen::{CertificateParams, KeyPair};
 use tandem_files::pair::{PairFile, TOKEN};
 use tandem_node::proxy::ProxyConfig;
-
-use crate::{
-    error::{CliError, ConfigError},
-    secret_file::{warn_if_shared, write_new},
-    tls, tokens,
+use tandem_server::{
+    files::{FileError, tokens},
+    process::secret::{warn_if_shared, write_new},
+    tls,
 };
+
+use crate::error::{CliError, ConfigError};
 
 /// The folder of the files, unless the user names another one.
 pub(super) const FOLDER: &str = "tandem-pair";
@@ -72,13 +73,13 @@ impl PairFolder {
     fn for_client(&self) -> Result<String, ConfigError> {
         let file = &self.server;
         let text = fs::read_to_string(file)
-            .map_err(|error| ConfigError::Unreadable { file: file.clone(), error })?;
+            .map_err(|error| FileError::Unreadable { file: file.clone(), error })?;
         // A file of PEM may have the key before the certificate.
         let begin = text.find(BEGIN).unwrap_or_default();
         let end = text.find(END).map(|end| end + END.len());
         let section = end.and_then(|end| text.get(begin..end)).ok_or_else(|| {
             let reason = "no CERTIFICATE section; allowed: PEM".to_owned();
-            ConfigError::Pem { file: file.clone(), reason }
+            FileError::Pem { file: file.clone(), reason }
         })?;
         let token = tokens::read_first(&self.tokens)?;
         Ok(format!(

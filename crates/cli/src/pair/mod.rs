@@ -4,13 +4,12 @@ mod connect;
 mod files;
 mod serve;
 
-pub(crate) use connect::{Connect, ConnectSettings, SERVICE_PORT};
-pub(crate) use serve::{Serve, ServeSettings};
-
 use crate::{
     config::{ListenAddr, Target},
     error::ConfigError,
 };
+pub(crate) use connect::{Connect, ConnectSettings};
+pub(crate) use serve::{Serve, ServeSettings};
 
 /// The settings that both commands need.
 const REQUIRED: &[&str] = &["dest", "listen"];

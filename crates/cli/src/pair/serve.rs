@@ -3,17 +3,23 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
+use tandem_server::{
+    Setup,
+    role::{ProxyRole, Role},
+    tls::ServerTlsSetup,
+    transport::{TransportSetup, WorkFor},
+    users::UsersSetup,
+};
 
 use super::{
     REQUIRED, both_addresses,
     files::{CLIENT_FILE, FOLDER, PairFolder},
 };
 use crate::{
-    config::{Layered, ListenAddr, Settings, Target, TransportSettings, TransportSetup, WorkFor},
+    config::{Layered, ListenAddr, Settings, Target, TransportSettings, transport_for},
     error::{CliError, ConfigError},
-    proxy::ProxySetup,
+    server::Served,
     text,
-    tls::ServerTlsSetup,
 };
 
 const EXAMPLES: &str = "\
@@ -42,7 +48,7 @@ impl Serve {
         let checked = |limits: &_| self.settings.checked(&setup, limits);
         if let Identification::Pair { pair } = &setup.identification {
             let pair = PairFolder::new(pair);
-            let (limits, _) = proxy.limits();
+            let limits = proxy.role.limits(&proxy.setup);
             // A check makes no files.
             if let Some(checked) = checked(&limits).filter(|_| !pair.is_complete()) {
                 return text::print(checked.trim_end());
@@ -141,14 +147,14 @@ impl TryFrom<ServeSettings> for ServeSetup {
                 return Err(ConfigError::Incomplete { first, second, reason });
             }
         };
-        let transport = TransportSetup::new(transport, WorkFor::Tunnel)?;
+        let transport = transport_for(transport, WorkFor::Tunnel)?;
         Ok(Self { dest, listen, identification, transport })
     }
 }
 
 impl ServeSetup {
     /// The proxy whose only target is the service.
-    fn proxy(&self) -> ProxySetup {
+    fn proxy(&self) -> Served<ProxyRole> {
         let (tls, token_file) = match &self.identification {
             Identification::Own { cert, key, token_file } => {
                 let (cert, key) = (cert.clone(), key.clone());
@@ -159,8 +165,17 @@ impl ServeSetup {
                 (ServerTlsSetup::Pinned { file: server }, tokens)
             }
         };
-        let transport = self.transport.clone();
-        ProxySetup::of_service(self.dest.clone(), self.listen, (tls, token_file), transport)
+        let Target { host, port } = self.dest.clone();
+        let setup = Setup {
+            transport: self.transport.clone(),
+            ..Setup::new(self.listen.0, tls, WorkFor::Tunnel)
+        };
+        let role = ProxyRole {
+            service: Some((host, port)),
+            users: UsersSetup::of_tokens(token_file),
+            ..ProxyRole::default()
+        };
+        Served { setup, role }
     }
 
     /// Says what to do on the other machine.

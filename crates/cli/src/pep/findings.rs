@@ -13,7 +13,10 @@ use serde::Serialize;
 use tandem_pep_linux::Router;
 
 use super::{PepSetup, rights};
-use crate::{error::CliError, text};
+use crate::{
+    error::{CliError, PepError},
+    text,
+};
 
 /// Something that the machine has or lacks, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -68,7 +71,7 @@ pub(super) fn print(setup: &PepSetup, checked: &str) -> Result<(), CliError> {
         }
         text::print(lines.trim_end())?;
     }
-    if is_ready { Ok(()) } else { Err(CliError::PepNotReady) }
+    if is_ready { Ok(()) } else { Err(PepError::NotReady.into()) }
 }
 
 /// What can be found without any privilege.

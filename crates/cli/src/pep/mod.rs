@@ -40,7 +40,7 @@ impl PepCommand {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let setup = self.settings.load()?;
-        let (id, key) = crate::peps::read_one(&setup.key_file)?;
+        let (id, key) = tandem_server::files::peps::read_one(&setup.key_file)?;
         #[cfg(target_os = "linux")]
         return match self.settings.checked_alone(&setup) {
             Some(checked) => findings::print(&setup, &checked),
@@ -50,7 +50,7 @@ impl PepCommand {
         {
             drop((id, key));
             let error = std::io::Error::other("it needs Linux, and this is another system");
-            Err(CliError::System { what: "run a PEP", error })
+            Err(tandem_server::process::SystemError { what: "run a PEP", error }.into())
         }
     }
 }

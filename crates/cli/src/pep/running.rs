@@ -11,6 +11,10 @@ use std::{
 use rustix::thread::CapabilitySet;
 use tandem_pep::Config;
 use tandem_pep_linux::{Maker, Router};
+use tandem_server::{
+    capacity::memory,
+    process::{self, Signals, SystemError, log},
+};
 use tandem_wire::{PepId, PepKey};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -21,9 +25,7 @@ use super::{
     rights,
 };
 use crate::{
-    error::CliError,
-    log, memory,
-    run::{self, Signals},
+    error::{CliError, PepError},
     text,
 };
 
@@ -38,15 +40,15 @@ const REPORT: Duration = Duration::from_secs(60);
 
 /// Runs the PEP.
 pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Result<(), CliError> {
-    let failed = |reason: String| CliError::Pep { reason };
-    let system = |what| move |error| CliError::System { what, error };
+    let failed = |reason: String| PepError::Failed { reason };
+    let system = |what| move |error| SystemError { what, error };
     let user = setup.user.as_deref().map(rights::user).transpose();
     let user = user.map_err(system("switch the user"))?;
     for finding in findings::of(setup).iter().filter(|finding| finding.state == State::Warning) {
         warn!("{finding}");
     }
     // From here on a signal ends the program only after it has detached everything.
-    let runtime = run::runtime()?;
+    let runtime = process::runtime()?;
     let mut signals = runtime.block_on(async { Signals::with_hangup() })?;
     let is_keyless = key.is_none();
     let router = Router::attach(&setup.device, &setup.server, setup.to_pep(id, key), setup.maker());

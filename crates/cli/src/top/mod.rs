@@ -7,13 +7,15 @@ use std::{thread, time::Duration};
 use serde_json::Value;
 use tandem_net::admin::get;
 use tandem_node::StrangerText;
+use tandem_server::{
+    admin::{AdminAddr, Now},
+    process::runtime,
+};
 
 use self::picture::Picture;
 use crate::{
-    admin::{AdminAddr, Now},
-    demo::Screen,
-    error::{CliError, ConfigError},
-    run::runtime,
+    error::{CliError, ConfigError, TopError},
+    screen::Screen,
     text,
 };
 
@@ -58,7 +60,7 @@ impl Top {
         let runtime = runtime()?;
         let ask = || {
             let answer = runtime.block_on(get(&self.admin.0, "/api/now"));
-            answer.map_err(|error| CliError::NoAnswer { address: self.admin.clone(), error })
+            answer.map_err(|error| TopError::NoAnswer { address: self.admin.clone(), error })
         };
         if self.json {
             let json = ask()?;
@@ -68,7 +70,7 @@ impl Top {
         let mut now = self.parse(&ask()?)?;
         if self.ready {
             let address = self.admin;
-            return if now.is_ready { Ok(()) } else { Err(CliError::NotReady { address }) };
+            return if now.is_ready { Ok(()) } else { Err(TopError::NotReady { address }.into()) };
         }
         let mut screen = Screen::open().ok_or(ConfigError::NoTerminal)?;
         loop {
@@ -78,8 +80,8 @@ impl Top {
         }
     }
 
-    fn parse(&self, json: &[u8]) -> Result<Now, CliError> {
-        read(json).map_err(|error| CliError::ForeignAnswer { address: self.admin.clone(), error })
+    fn parse(&self, json: &[u8]) -> Result<Now, TopError> {
+        read(json).map_err(|error| TopError::ForeignAnswer { address: self.admin.clone(), error })
     }
 }
 

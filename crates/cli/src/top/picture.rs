@@ -9,12 +9,11 @@ use ratatui::{
     text::Line,
     widgets::{Row, Sparkline, Table, Widget},
 };
-use tandem_units::HumanDuration;
-
-use crate::admin::{
-    Now, Role, Tunnel, User,
+use tandem_server::admin::{
+    Now, RoleName, Tunnel, User,
     words::{bytes, count, met, ms, percent, rate},
 };
+use tandem_units::HumanDuration;
 
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
@@ -57,8 +56,8 @@ impl Picture<'_> {
     fn head(&self) -> [Line<'static>; 3] {
         let now = self.now;
         let (role, other) = match now.role {
-            Role::Proxy => ("proxy", "to targets"),
-            Role::Origin => ("origin", "uploads"),
+            RoleName::Proxy => ("proxy", "to targets"),
+            RoleName::Origin => ("origin", "uploads"),
         };
         let state = match (now.is_draining, now.is_ready) {
             (true, _) => "draining",

@@ -238,7 +238,7 @@ fn sum<'a>(seconds: impl IntoIterator<Item = &'a Second>) -> Second {
 
 /// The worst share of packets lost in any ten seconds after the first, in thousandths.
 fn worst_ten(seconds: &[Second]) -> u64 {
-    let after = &seconds[1..];
+    let after = seconds.split_first().unwrap().1;
     let share = |ten: &[Second]| {
         let sum = sum(ten);
         (sum.lost * 1000).div_ceil(sum.sent.max(1))

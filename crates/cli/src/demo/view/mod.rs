@@ -6,7 +6,6 @@ mod losses;
 mod progress;
 mod results;
 mod scale;
-mod screen;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +16,6 @@ use ratatui::{
     widgets::Widget,
 };
 
-pub(crate) use self::screen::Screen;
 pub(super) use self::{chart::Palette, results::Entry};
 use self::{
     chart::{Curve, FAINT, Look, Plot, STRONG},

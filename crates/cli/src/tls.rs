@@ -1,0 +1,240 @@
+//! TLS of clients: the CAs that a client trusts, and the certificate that it sends.
+
+use std::{path::PathBuf, sync::Arc};
+
+use clap::{ArgMatches, builder::Resettable};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    version::TLS13,
+};
+use rustls_platform_verifier::Verifier;
+use serde::Serialize;
+use tandem_server::tls::{pem, provider};
+
+use crate::{error::ConfigError, text};
+
+/// Flags of a client, and keys of its file.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ClientTlsSettings {
+    /// Trust the CA certificates of this PEM file instead of the system's; repeatable, or
+    /// several with commas between
+    #[arg(long, value_name = "FILE", env = "TANDEM_CA", value_delimiter = ',', help_heading = Resettable::Reset)]
+    ca: Vec<PathBuf>,
+
+    /// Do not check the server's certificate; for tests only
+    #[arg(long, value_name = "BOOL", env = "TANDEM_INSECURE", help_heading = Resettable::Reset,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    insecure: Option<bool>,
+
+    /// Certificate chain in PEM to send to proxies that request one
+    #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_CERT")]
+    client_cert: Option<PathBuf>,
+
+    /// Private key of the client certificate in PEM
+    #[arg(long, value_name = "FILE", env = "TANDEM_CLIENT_KEY")]
+    client_key: Option<PathBuf>,
+}
+
+impl ClientTlsSettings {
+    /// `--ca` excludes `insecure` in a file, and the other way round.
+    pub(crate) fn yield_to(&mut self, given: &ArgMatches) {
+        if given.contains_id("ca") || given.contains_id("insecure") {
+            (self.ca, self.insecure) = (Vec::new(), None);
+        }
+    }
+}
+
+/// The checked form of [`ClientTlsSettings`].
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct ClientTlsSetup {
+    ca: Vec<PathBuf>,
+    insecure: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_cert: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_key: Option<PathBuf>,
+}
+
+impl TryFrom<ClientTlsSettings> for ClientTlsSetup {
+    type Error = ConfigError;
+
+    fn try_from(settings: ClientTlsSettings) -> Result<Self, ConfigError> {
+        let ClientTlsSettings { ca, insecure, client_cert, client_key } = settings;
+        let insecure = insecure.unwrap_or_default();
+        if insecure && !ca.is_empty() {
+            let reason = "insecure turns the check against a CA off";
+            return Err(ConfigError::Conflict { first: "ca", second: "insecure", reason });
+        }
+        let reason = "a certificate is used with its private key";
+        match (&client_cert, &client_key) {
+            (Some(_), None) => {
+                Err(ConfigError::Incomplete { first: "client-cert", second: "client-key", reason })
+            }
+            (None, Some(_)) => {
+                Err(ConfigError::Incomplete { first: "client-key", second: "client-cert", reason })
+            }
+            (None, None) | (Some(_), Some(_)) => Ok(Self { ca, insecure, client_cert, client_key }),
+        }
+    }
+}
+
+impl ClientTlsSetup {
+    /// Trust in these CAs, or in those of the system if there are none, without a certificate of the
+    /// client.
+    pub(crate) fn trusting(ca: Vec<PathBuf>) -> Self {
+        Self { ca, insecure: false, client_cert: None, client_key: None }
+    }
+
+    /// TLS 1.3 as this setup says.
+    pub(crate) fn read(&self) -> Result<ClientTls, ConfigError> {
+        let provider = provider();
+        let verifier: Arc<dyn ServerCertVerifier> = if self.insecure {
+            Arc::new(KeyHolder::any())
+        } else if self.ca.is_empty() {
+            Arc::new(Verifier::new(provider.clone()).map_err(ConfigError::NoSystemCa)?)
+        } else {
+            trusting(pem::roots(&self.ca)?)
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let origin = builder.clone().with_no_client_auth();
+        let proxy = match (&self.client_cert, &self.client_key) {
+            (Some(cert), Some(key)) => {
+                let chain = pem::certificates(cert)?;
+                builder.with_client_auth_cert(chain, pem::private_key(key)?)?
+            }
+            _ => origin.clone(),
+        };
+        Ok(ClientTls { proxy, origin })
+    }
+
+    /// Warns if certificates are not checked.
+    pub(crate) fn warn(&self) {
+        if self.insecure {
+            text::say(
+                "warning: --insecure: certificates are NOT checked; an attacker on the path can read \
+                 and change everything",
+            );
+        }
+    }
+}
+
+/// TLS towards both kinds of servers.
+pub(crate) struct ClientTls {
+    /// For proxies.
+    pub(crate) proxy: ClientConfig,
+    /// For origins, which never receive the client's certificate.
+    pub(crate) origin: ClientConfig,
+}
+
+/// TLS 1.3 that trusts one CA, which need not be in a file.
+#[cfg(feature = "lab")]
+pub(crate) fn trusting_ca(ca: CertificateDer<'static>) -> Result<ClientConfig, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca)?;
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+fn trusting(roots: RootCertStore) -> Arc<WebPkiServerVerifier> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+    verifier.build().expect("there is at least one root, and no revocation list")
+}
+
+/// TLS 1.3 that trusts one server's certificate and no other, whatever the server's name is.
+pub(crate) fn pinned(certificate: CertificateDer<'static>) -> Result<ClientConfig, ConfigError> {
+    let verifier = KeyHolder { only: Some(certificate), ..KeyHolder::any() };
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth())
+}
+
+/// Accepts a server that holds the key of its certificate, without a CA.
+#[derive(Debug)]
+struct KeyHolder {
+    /// The only certificate that is accepted. `None`: every certificate.
+    only: Option<CertificateDer<'static>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl KeyHolder {
+    fn any() -> Self {
+        Self { only: None, algorithms: provider().signature_verification_algorithms }
+    }
+}
+
+impl ServerCertVerifier for KeyHolder {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.only.as_ref().is_some_and(|only| only != certificate) {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("QUIC has TLS 1.3".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn one_certificate_is_trusted_under_every_name_and_no_other() {
+        let make = || {
+            let params = CertificateParams::new(["a.example".to_owned()]).unwrap();
+            params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+        };
+        let (one, other) = (make(), make());
+        let verifier = KeyHolder { only: Some(one.clone()), ..KeyHolder::any() };
+        let verify = |certificate: &CertificateDer<'_>, chain: &[CertificateDer<'_>]| {
+            let name = ServerName::try_from("b.example").unwrap();
+            verifier.verify_server_cert(certificate, chain, &name, &[], UnixTime::now())
+        };
+        assert!(verify(&one, &[]).is_ok());
+        // The pinned certificate has to be the server's own, not one of those that come with it.
+        let refused = CertificateError::ApplicationVerificationFailure;
+        assert_eq!(verify(&other, &[one]).unwrap_err(), refused.into());
+    }
+}

@@ -1,0 +1,7 @@
+//! Files that settings name: tokens and PEPs.
+
+mod error;
+pub mod peps;
+pub mod tokens;
+
+pub use self::error::FileError;

@@ -1,0 +1,158 @@
+//! An origin.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use serde::Serialize;
+use tandem_net::{DriverStats, Files};
+use tandem_node::{
+    BusyNodes, Origin,
+    limits::Limits,
+    quic::{Peps, ServerTls, Transport},
+    status::Status,
+};
+
+use super::{Reloaded, Role, Serves, paths::Paths};
+use crate::{
+    admin::{self, Admin, BUSIEST},
+    capacity::descriptors,
+    error::{ServeError, SetupError},
+    files::{FileError, peps},
+    setup::Setup,
+    transport::WorkFor,
+};
+
+/// An origin, which serves the files of a folder.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct OriginRole {
+    /// The folder.
+    pub root: PathBuf,
+    /// Whether it takes uploads, which it counts and drops.
+    pub takes_uploads: bool,
+    /// The file with the PEPs that it listens to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peps: Option<PathBuf>,
+    /// Whether it prints what PEPs show on standard output.
+    pub json: bool,
+}
+
+impl OriginRole {
+    /// An origin of the files below a folder.
+    pub fn new(root: PathBuf) -> Self {
+        Self { root, takes_uploads: false, peps: None, json: false }
+    }
+}
+
+/// What the nodes of an origin are made from.
+pub struct OriginConfig {
+    node: tandem_node::OriginConfig,
+    files: Files,
+    peps: Option<Peps>,
+}
+
+/// What runs beside the nodes of an origin.
+#[derive(Debug)]
+pub struct OriginRunning {
+    /// What tells of the paths to clients. `None`: there are no PEPs.
+    paths: Option<Mutex<Paths>>,
+}
+
+impl Role for OriginRole {
+    type Node = Origin;
+    type Config = OriginConfig;
+    type Running = OriginRunning;
+
+    const NAME: admin::RoleName = admin::RoleName::Origin;
+    const WORK: WorkFor = WorkFor::Origin;
+
+    fn is_watched(&self) -> bool {
+        self.peps.is_some()
+    }
+
+    fn config(
+        &self,
+        listen: SocketAddr,
+        tls: rustls::ServerConfig,
+    ) -> Result<OriginConfig, SetupError> {
+        let root = &self.root;
+        if !root.is_dir() {
+            return Err(FileError::NoFolder { what: "root", path: root.clone() }.into());
+        }
+        let peps = self.peps.as_deref().map(peps::read).transpose()?;
+        let unreadable = |error| FileError::Unreadable { file: root.clone(), error };
+        let files = Files::below(root).map_err(unreadable)?;
+        let node = tandem_node::OriginConfig {
+            takes_uploads: self.takes_uploads,
+            ..tandem_node::OriginConfig::new(listen, tls)
+        };
+        Ok(OriginConfig { node, files, peps })
+    }
+
+    fn limits(&self, setup: &Setup) -> Limits {
+        descriptors::raise();
+        Limits { memory: setup.memory.0.get(), ..Limits::default() }
+    }
+
+    fn node(
+        &self,
+        config: &OriginConfig,
+        tls: &ServerTls,
+        (transport, limits): (Transport, Limits),
+    ) -> Result<(Origin, Option<Files>), SetupError> {
+        let OriginConfig { node, files, peps } = config;
+        let transport = Transport { peps: peps.clone(), ..transport };
+        let node = tandem_node::OriginConfig { transport, limits, ..node.clone() };
+        Ok((Origin::with_tls(node, tls), Some(files.clone())))
+    }
+
+    fn start(&self, _: &OriginConfig, setup: &Setup) -> Result<OriginRunning, ServeError> {
+        let paths = || Paths::new(self.json, setup.transport.qlog_dir());
+        let paths = self.peps.as_ref().map(|_| paths()).transpose()?;
+        Ok(OriginRunning { paths: paths.map(Mutex::new) })
+    }
+
+    fn look(
+        running: &OriginRunning,
+        (index, origin): (usize, &mut Origin),
+        driver: &DriverStats,
+        admin: Option<&Admin>,
+    ) {
+        if let Some(admin) = admin {
+            admin.note(index, origin.status(BUSIEST), driver);
+        }
+        if let Some(paths) = &running.paths {
+            let mut paths = paths.lock().unwrap_or_else(PoisonError::into_inner);
+            paths.tell(index, &origin.take_path_reports());
+            if let Some(admin) = admin {
+                admin.note_paths(paths.totals());
+            }
+        }
+    }
+
+    fn reload(&self, _: &OriginRunning) -> Result<Reloaded<Origin>, SetupError> {
+        Ok(Reloaded { change: Arc::new(|_: &mut Origin| {}), what: Vec::new() })
+    }
+}
+
+impl Serves for Origin {
+    fn set_tls(&mut self, tls: &ServerTls) {
+        self.set_tls(tls);
+    }
+
+    fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
+        self.hand_over(now, busy);
+    }
+
+    fn take_back(&mut self) {
+        self.take_back();
+    }
+
+    fn status(&mut self, busiest: usize) -> Status {
+        Self::status(self, busiest)
+    }
+}

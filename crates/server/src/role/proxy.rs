@@ -1,0 +1,258 @@
+//! A proxy.
+
+use std::{
+    net::SocketAddr,
+    ops::RangeInclusive,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use ipnet::IpNet;
+use serde::Serialize;
+use serde_with::{DisplayFromStr, serde_as};
+use tandem_files::setting::{Setting, Within};
+use tandem_net::{DriverStats, Files, Listeners};
+use tandem_node::{
+    BusyNodes, Proxy, ProxyConfig,
+    limits::Limits,
+    mode::Oversize,
+    proxy::{TargetPolicy, TcpPorts, Users},
+    quic::{ServerTls, Transport},
+    status::Status,
+};
+use tandem_units::HumanDuration;
+use tandem_wire::Template;
+
+use super::{ProxyPepSetup, Reloaded, Role, Serves};
+use crate::{
+    admin::{self, Admin, BUSIEST},
+    capacity::descriptors,
+    error::{ServeError, SetupError},
+    setup::Setup,
+    transport::WorkFor,
+    users::{Keeper, UsersSetup, say_unusable},
+};
+
+/// The interval between two reports on a tunnel.
+#[derive(Clone, Copy, Debug)]
+pub struct FeedbackInterval;
+
+impl Setting for FeedbackInterval {
+    type Value = HumanDuration;
+    const ALLOWED: RangeInclusive<HumanDuration> =
+        HumanDuration(*ProxyConfig::FEEDBACK_INTERVAL.start())
+            ..=HumanDuration(*ProxyConfig::FEEDBACK_INTERVAL.end());
+}
+
+/// A proxy. By default it serves every client that can reach it, and reaches only public addresses.
+#[serde_as]
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ProxyRole {
+    /// The only target, as a host and a port. `None`: clients choose.
+    #[serde(skip)]
+    pub service: Option<(String, u16)>,
+    /// Targets that it reaches besides public addresses.
+    pub allow_target: Vec<IpNet>,
+    /// The ports to which it opens TCP connections.
+    pub tcp_ports: TcpPorts,
+    /// The CA of clients that it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_ca: Option<PathBuf>,
+    /// Whether it serves every client although other hosts can reach it.
+    pub allow_anyone: bool,
+    /// Whether the log has the addresses of clients.
+    pub log_clients: bool,
+    /// Its URI template.
+    #[serde_as(as = "DisplayFromStr")]
+    pub template: Template,
+    /// How long open flows may go on after its end has begun.
+    pub drain: HumanDuration,
+    /// How long connections may stay after another process has taken over.
+    pub hand_over: HumanDuration,
+    /// The least interval between two reports. `None`: the tunnel's least RTT.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feedback_interval: Option<Within<FeedbackInterval>>,
+    /// What becomes of packets that fit no datagram.
+    pub oversize: Oversize,
+    /// Its users.
+    #[serde(flatten)]
+    pub users: UsersSetup,
+    /// The PEP that it is.
+    #[serde(flatten)]
+    pub pep: ProxyPepSetup,
+}
+
+impl Default for ProxyRole {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            service: None,
+            allow_target: Vec::new(),
+            tcp_ports: TcpPorts::default(),
+            client_ca: None,
+            allow_anyone: false,
+            log_clients: false,
+            template: ProxyConfig::default_template(),
+            drain: HumanDuration(limits.drain),
+            hand_over: HumanDuration(limits.hand_over),
+            feedback_interval: None,
+            oversize: Oversize::default(),
+            users: UsersSetup::default(),
+            pep: ProxyPepSetup::default(),
+        }
+    }
+}
+
+impl ProxyRole {
+    /// The setting that decides who may use the proxy, if there is one.
+    pub fn access_setting(&self) -> Option<&'static str> {
+        let client_ca = self.client_ca.as_ref().map(|_| "client-ca");
+        self.users.access_setting().or(client_ca)
+    }
+
+    /// Fails if other hosts could use the proxy, and nothing says which of them, or that all of them may.
+    pub fn check_access(&self, listen: SocketAddr) -> Result<(), SetupError> {
+        let is_open = self.access_setting().is_none() && !self.allow_anyone;
+        if is_open && !listen.ip().to_canonical().is_loopback() {
+            return Err(SetupError::OpenProxy { listen });
+        }
+        Ok(())
+    }
+}
+
+/// What runs beside the nodes of a proxy.
+#[derive(Debug)]
+pub struct ProxyRunning {
+    users: Users,
+    keeper: Keeper,
+}
+
+impl Role for ProxyRole {
+    type Node = Proxy;
+    type Config = ProxyConfig;
+    type Running = ProxyRunning;
+
+    const NAME: admin::RoleName = admin::RoleName::Proxy;
+    const WORK: WorkFor = WorkFor::Tunnel;
+
+    fn client_ca(&self) -> Option<&Path> {
+        self.client_ca.as_deref()
+    }
+
+    fn users(config: &ProxyConfig) -> Option<&Users> {
+        Some(&config.users)
+    }
+
+    fn config(
+        &self,
+        listen: SocketAddr,
+        tls: rustls::ServerConfig,
+    ) -> Result<ProxyConfig, SetupError> {
+        self.check_access(listen)?;
+        Ok(ProxyConfig {
+            access: self.users.access()?,
+            users: Users::new(self.users.rules()?),
+            policy: TargetPolicy::allowing(self.allow_target.clone()),
+            tcp_ports: self.tcp_ports.clone(),
+            service: self.service.clone(),
+            feedback_interval: self.feedback_interval.map(|Within(interval)| interval.into()),
+            oversize: self.oversize,
+            pep: self.pep.to_node()?,
+            log_clients: self.log_clients,
+            template: self.template.clone(),
+            ..ProxyConfig::new(listen, tls)
+        })
+    }
+
+    fn limits(&self, setup: &Setup) -> Limits {
+        let mut limits = Limits {
+            drain: self.drain.into(),
+            hand_over: self.hand_over.into(),
+            memory: setup.memory.0.get(),
+            ..Limits::default()
+        };
+        let listening = Listeners::number_of_sockets(setup.threads.0);
+        descriptors::limit(&mut limits, descriptors::raise(), listening);
+        limits
+    }
+
+    fn node(
+        &self,
+        config: &ProxyConfig,
+        tls: &ServerTls,
+        (transport, limits): (Transport, Limits),
+    ) -> Result<(Proxy, Option<Files>), SetupError> {
+        // The clones of the configuration share what is in use.
+        let config = ProxyConfig { transport, limits, ..config.clone() };
+        Ok((Proxy::with_tls(config, tls)?, None))
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), ServeError> {
+        self.users.warn();
+        self.users.check_store()?;
+        descriptors::say(descriptors::raise(), limits.sockets);
+        Ok(())
+    }
+
+    fn start(&self, config: &ProxyConfig, _: &Setup) -> Result<ProxyRunning, ServeError> {
+        let users = config.users.clone();
+        Ok(ProxyRunning { keeper: Keeper::start(users.clone())?, users })
+    }
+
+    fn look(
+        _: &ProxyRunning,
+        (index, proxy): (usize, &mut Proxy),
+        driver: &DriverStats,
+        admin: Option<&Admin>,
+    ) {
+        if let Some(admin) = admin {
+            admin.note(index, proxy.status(BUSIEST), driver);
+        }
+    }
+
+    /// Reads CA of clients, tokens, keys and the limits of users again. The proxy changes only if all of them are good.
+    fn reload(&self, running: &ProxyRunning) -> Result<Reloaded<Proxy>, SetupError> {
+        let access = self.users.access()?;
+        running.users.set_rules(self.users.rules()?);
+        let change = Arc::new(move |proxy: &mut Proxy| proxy.set_access(access.clone()));
+        let ca = self.client_ca.as_ref().map(|_| "CA of clients");
+        Ok(Reloaded { change, what: ca.into_iter().chain(self.users.reloaded()).collect() })
+    }
+
+    fn begin(&self, running: &ProxyRunning, usage: Option<UnixStream>) -> Result<(), ServeError> {
+        let ProxyRunning { users, keeper } = running;
+        match keeper.begin(self.users.usage_store.as_deref(), users, usage) {
+            Err(error) if self.users.require_usage_store => Err(error.into()),
+            Err(error) => {
+                say_unusable(&error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn hand_over(running: &ProxyRunning, usage: UnixStream) {
+        running.keeper.hand_over(usage);
+    }
+}
+
+impl Serves for Proxy {
+    fn set_tls(&mut self, tls: &ServerTls) {
+        self.set_tls(tls);
+    }
+
+    fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
+        self.hand_over(now, busy);
+    }
+
+    fn take_back(&mut self) {
+        self.take_back();
+    }
+
+    fn status(&mut self, busiest: usize) -> Status {
+        Self::status(self, busiest)
+    }
+}
