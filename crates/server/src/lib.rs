@@ -1,8 +1,8 @@
 //! Whole servers: a proxy or an origin from its settings to its end, with its certificate, its users, what operators
 //! see of it, and another process that takes over from it.
 //!
-//! [`serve()`] runs a server as a program of its own, and [`Embedded`] in another program. A [`Setup`] says what servers
-//! of all roles have, and a [`Role`](role::Role) what only [proxies](role::ProxyRole) or
+//! [`serve()`] runs a server as a program of its own, and [`Embedded`] in another program. A [`Setup`] says what
+//! servers of all roles have, and a [`Role`](role::Role) what only [proxies](role::ProxyRole) or
 //! [origins](role::OriginRole) have.
 
 mod acme;

@@ -52,9 +52,9 @@ const BYTES_PER_PIECE: u64 = 2 * 1150;
 /// packets are in flight must not depend on that.
 const WAITING_MAX: u64 = 512;
 
-/// The number of pieces that may wait in the engine while nobody reads. The engine ends a connection when more than 2048
-/// pieces of a stream wait, even if they touch each other. A stream with a window of 2 MB has fewer, so that its peer is
-/// stopped by that window. With a larger window the pieces are taken, and held bytes stop the peer.
+/// The number of pieces that may wait in the engine while the caller does not read. The engine ends a connection when
+/// more than 2048 pieces of a stream wait, even if they touch each other. A stream with a window of 2 MB has fewer, so
+/// that its peer is stopped by that window. With a larger window the pieces are taken, and held bytes stop the peer.
 const UNREAD_PIECES_MAX: u64 = 1800;
 
 /// The bytes that may wait in the engine, of all streams together, without taking the connection's

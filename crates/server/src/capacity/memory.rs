@@ -1,8 +1,8 @@
 //! The memory of a server's process: the allocator, how much is in use, and the bound on it.
 //!
-//! jemalloc gives unused memory back to the system within seconds, and says how much is in use.
-//! glibc's allocator does neither after a peak of many connections. The program chooses the allocator; with another one,
-//! nothing counts as in use, and the bound has no effect.
+//! jemalloc gives unused memory back to the system within seconds, and says how much is in use. glibc's allocator does
+//! neither after a peak of many connections. The program chooses the allocator; with another one, nothing counts as in
+//! use, and the bound has no effect.
 
 use std::{ops::RangeInclusive, path::Path};
 

@@ -44,8 +44,8 @@ const HEARS_VARIABLE: &str = "TANDEM_HEARS_SUCCESSOR";
 /// The new process is ready.
 const READY: u8 = b'R';
 
-/// The new process is alive. It says so before [`READY`], and then once a second ([`INTERVAL`](crate::serve::pulse::INTERVAL))
-/// as long as its main thread and one of its other threads work.
+/// The new process is alive. It says so before [`READY`], and then once a second
+/// ([`INTERVAL`](crate::serve::pulse::INTERVAL)) as long as its main thread and one of its other threads work.
 const ALIVE: u8 = b'A';
 
 /// The old process has closed what only one of them may have open.
