@@ -1,11 +1,13 @@
-//! One flow: a CONNECT-UDP request (RFC 9298) and the socket towards its target.
+//! One flow: a request for a target, what reaches it, and who pays for it.
 
-use std::{fmt, net::SocketAddr, time::Instant};
+use std::{fmt, io, net::SocketAddr, time::Instant};
 
 use tandem_wire::{Code, StrangerText, TraceId};
 
 use super::{
     access::User,
+    request::Asks,
+    service::{Reach, Service},
     shares::Who,
     users::{Meter, Place},
 };
@@ -13,19 +15,20 @@ use crate::{
     beside,
     limits::Limits,
     node::{QueryId, SocketId},
-    quic::ConnectionId,
+    quic::{ConnectionId, earliest},
     rounds::Party,
+    stats::Stats,
 };
 
-/// The state of a flow.
+/// The life of a flow.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum Stage {
     /// The target's name is being resolved.
     Resolving { query: QueryId, deadline: Instant },
-    /// The socket is being opened.
-    Opening { socket: SocketId, target: SocketAddr },
+    /// A socket is being opened, or a connection made.
+    Reaching(Reach),
     /// The request is granted.
-    Open { socket: SocketId, target: SocketAddr },
+    Open(Service),
 }
 
 /// Who opened a flow, and what the flow costs this user.
@@ -48,95 +51,83 @@ impl Owner {
     }
 }
 
-/// The size of packets on which their sender relies. It uses a size for many packets in a row only after one
-/// has arrived; a single larger packet is a search for the path MTU, and may be lost.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct UsedSize {
-    size: usize,
-    /// How many larger packets came in a row, and the least size among them.
-    larger: u32,
-    least: usize,
-}
-
-impl UsedSize {
-    /// Enough packets in a row.
-    const ENOUGH: u32 = 16;
-
-    /// Notes a packet. Returns the size if it has become larger.
-    pub(super) fn on_packet(&mut self, size: usize) -> Option<usize> {
-        if size <= self.size {
-            self.larger = 0;
-            return None;
-        }
-        self.least = if self.larger == 0 { size } else { self.least.min(size) };
-        self.larger += 1;
-        if self.larger < Self::ENOUGH {
-            return None;
-        }
-        (self.size, self.larger) = (self.least, 0);
-        Some(self.size)
-    }
-}
-
 /// One flow.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) state: State,
+    pub(super) stage: Stage,
+    pub(super) asks: Asks,
     pub(super) owner: Owner,
     /// What the request says of packets beside the connection, until the grant.
     pub(super) beside: Option<Box<beside::Asked>>,
     /// The target's host and port, as in the request.
     pub(super) requested: (String, u16),
-    /// When the last packet passed, in either direction.
+    /// When the last packet passed, in either direction. Of flows of UDP payloads.
     pub(super) last_active: Instant,
-    /// When the flow's timer is due.
-    pub(super) next_look: Instant,
-    pub(super) to_target_datagrams: u64,
-    pub(super) to_client_datagrams: u64,
-    /// Those of both directions that travelled beside the connection.
-    pub(super) beside_datagrams: u64,
-    /// The size of those to the client.
-    pub(super) beside_size: UsedSize,
-    /// Payloads from the target that were dropped because they did not fit the tunnel.
-    pub(super) too_large: u64,
-    /// When the target may be told again that its packets are too large.
-    pub(super) next_too_big: Instant,
+    /// When the flow's timer is set to.
+    pub(super) timer: Option<Instant>,
 }
 
 impl Flow {
-    pub(super) fn new(
-        state: State,
+    pub(super) const fn new(
+        now: Instant,
+        stage: Stage,
+        asks: Asks,
         owner: Owner,
         requested: (String, u16),
-        limits: &Limits,
-        now: Instant,
     ) -> Self {
-        let next_look = match state {
-            State::Resolving { deadline, .. } => deadline,
-            State::Opening { .. } | State::Open { .. } => now + limits.flow_idle,
-        };
-        let next_look = owner.user.until.map_or(next_look, |until| until.min(next_look));
-        Self {
-            state,
-            owner,
-            beside: None,
-            requested,
-            last_active: now,
-            next_look,
-            to_target_datagrams: 0,
-            to_client_datagrams: 0,
-            beside_datagrams: 0,
-            beside_size: UsedSize::default(),
-            too_large: 0,
-            next_too_big: now,
+        Self { stage, asks, owner, beside: None, requested, last_active: now, timer: None }
+    }
+
+    /// The socket and the target, once a request for UDP payloads is granted.
+    pub(super) const fn open(&self) -> Option<(SocketId, SocketAddr)> {
+        match &self.stage {
+            Stage::Open(Service::Udp(udp)) => Some((udp.socket, udp.target)),
+            _ => None,
         }
     }
 
-    /// The socket and the target, once the request is granted.
-    pub(super) fn open(&self) -> Option<(SocketId, SocketAddr)> {
-        match self.state {
-            State::Open { socket, target } => Some((socket, target)),
-            State::Resolving { .. } | State::Opening { .. } => None,
+    /// When something has to be done for the flow.
+    pub(super) fn timeout(&self, limits: &Limits) -> Option<Instant> {
+        let idle = || Some(self.last_active + limits.flow_idle);
+        let own = match &self.stage {
+            Stage::Resolving { deadline, .. } => Some(*deadline),
+            Stage::Reaching(Reach::Race(race)) => Some(race.next_timeout()),
+            Stage::Reaching(Reach::Socket { .. }) | Stage::Open(Service::Udp(_)) => idle(),
+            Stage::Open(Service::Tcp(tcp)) => tcp.resume_at,
+        };
+        earliest(own, self.owner.user.until)
+    }
+
+    /// Counts the end of the flow.
+    pub(super) const fn count(&self, end: &End, stats: &mut Stats) {
+        let is_open = matches!(self.stage, Stage::Open(_));
+        let (udp, tcp) = (&mut stats.flows_ended, &mut stats.tcp);
+        let counter = match (self.asks, end) {
+            (Asks::Udp, _) if !is_open => return, // it has not counted as a flow
+            (Asks::Udp, End::Idle) => &mut udp.idle,
+            (Asks::Udp, End::Unreachable | End::Failed(_)) => &mut udp.unreachable,
+            (Asks::Udp, End::Malformed(_)) => &mut udp.malformed,
+            (Asks::Udp, End::WithConnection) => &mut udp.with_connection,
+            (Asks::Udp, End::Revoked | End::Expired | End::MonthUsed) => &mut udp.revoked,
+            (
+                Asks::Udp,
+                End::ByClient | End::Reset(_) | End::Refused | End::Finished | End::CutOff,
+            ) => &mut udp.by_client,
+            (Asks::Tcp(_), End::Refused) => return, // refused requests count elsewhere
+            (Asks::Tcp(_), End::Finished | End::ByClient) => &mut tcp.finished,
+            (Asks::Tcp(_), End::Reset(Code::H3_NO_ERROR)) if is_open => &mut tcp.finished,
+            (Asks::Tcp(_), End::Failed(_)) => &mut tcp.reset,
+            (Asks::Tcp(_), _) => &mut tcp.aborted,
+        };
+        *counter += 1;
+    }
+
+    /// The bytes of memory that the flow takes with its socket.
+    pub(super) fn memory(&self) -> usize {
+        match (&self.stage, self.asks) {
+            (Stage::Open(service), _) => service.memory(),
+            (_, Asks::Udp) => Service::UDP_MEMORY,
+            (_, Asks::Tcp(_)) => Service::TCP_MEMORY,
         }
     }
 }
@@ -144,14 +135,20 @@ impl Flow {
 /// Why a flow ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
+    /// Both ends of a TCP connection have finished it.
+    Finished,
     /// The client finished the request stream.
     ByClient,
     /// The client reset the request stream with this code.
     Reset(Code),
+    /// The client cut a TCP connection off.
+    CutOff,
     /// No packet passed during the idle timeout.
     Idle,
     /// The operating system reported that the target cannot be reached.
     Unreachable,
+    /// The operating system reported an error of a TCP connection.
+    Failed(io::ErrorKind),
     /// The client sent something that it must not send.
     Malformed(StrangerText),
     /// The client's connection ended.
@@ -169,10 +166,13 @@ pub(super) enum End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Finished => f.write_str("finished"),
             Self::ByClient => f.write_str("closed by the client"),
             Self::Reset(code) => write!(f, "reset by the client with {code}"),
+            Self::CutOff => f.write_str("cut off by the client"),
             Self::Idle => f.write_str("idle"),
             Self::Unreachable => f.write_str("target unreachable"),
+            Self::Failed(error) => error.fmt(f),
             Self::Malformed(reason) => reason.fmt(f),
             Self::WithConnection => f.write_str("connection ended"),
             Self::Refused => f.write_str("refused"),
@@ -183,19 +183,16 @@ impl fmt::Display for End {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn single_larger_packets_do_not_count_as_a_size_that_is_used() {
-        let mut used = UsedSize::default();
-        let many = |used: &mut UsedSize, size| (0..20).filter_map(|_| used.on_packet(size)).last();
-        assert_eq!(many(&mut used, 1200), Some(1200));
-        for _ in 0..100 {
-            assert_eq!((used.on_packet(1360), used.on_packet(1200)), (None, None));
-        }
-        assert_eq!(many(&mut used, 1280), Some(1280));
-        assert_eq!(many(&mut used, 300), None);
-    }
+/// What becomes of the request stream of a flow that ends.
+#[derive(Debug)]
+pub(super) enum StreamFate {
+    /// It has ended, or somebody else ends it.
+    Left,
+    /// It ends by itself, after what waits for it in the tunnel's queue.
+    Drains,
+    /// The proxy finishes it, as the client has.
+    Finish,
+    /// The proxy finishes it with these bytes, and reads no more of it.
+    FinishWith(bytes::Bytes),
+    Reset(Code),
 }

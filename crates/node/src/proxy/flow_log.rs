@@ -4,12 +4,19 @@
 use std::{
     collections::BTreeMap,
     mem,
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use tracing::info;
 
-use super::access::User;
+use super::{
+    FlowId,
+    access::User,
+    flow::{End, Flow, Owner, Stage},
+    service::{Service, Udp},
+    users::EachWay,
+};
 use crate::seldom::LineBudget;
 
 /// The time for which lines are left out before the log says how many.
@@ -66,8 +73,44 @@ impl FlowLog {
         self.now = Some(now);
     }
 
+    /// Writes that a flow was granted.
+    pub(super) fn opened(&mut self, id: FlowId, flow: &Flow, target: SocketAddr) {
+        let Owner { user, client, trace_id, .. } = &flow.owner;
+        if self.may_log(user, Line::Opened) {
+            info!(
+                connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
+                client = client.map(display), %target, protocol = protocol(flow), "flow opened"
+            );
+        }
+    }
+
+    /// Writes that a flow has ended, if it was granted.
+    pub(super) fn closed(&mut self, id: FlowId, flow: &Flow, reason: &End) {
+        let Stage::Open(service) = &flow.stage else { return };
+        let Owner { user, client, trace_id, meter, .. } = &flow.owner;
+        if !self.may_log(user, Line::Closed) {
+            return;
+        }
+        let EachWay { to_target, to_client } = service.tcp_bytes().unwrap_or_else(|| meter.bytes());
+        let udp = match service {
+            Service::Udp(udp) => Some(udp),
+            Service::Tcp(_) => None,
+        };
+        let of_udp = |field: fn(&Udp) -> u64| udp.map(field);
+        info!(
+            connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
+            client = client.map(display), target = %service.target(), %reason,
+            protocol = protocol(flow), active_s = meter.active().as_secs_f64(),
+            to_target_bytes = to_target, to_client_bytes = to_client,
+            to_target = of_udp(|it| it.to_target_datagrams),
+            to_client = of_udp(|it| it.to_client_datagrams),
+            beside = of_udp(|it| it.beside_datagrams), too_large = of_udp(|it| it.too_large),
+            "flow closed"
+        );
+    }
+
     /// Whether to write a line about a flow of this user.
-    pub(super) fn may_log(&mut self, user: &User, line: Line) -> bool {
+    fn may_log(&mut self, user: &User, line: Line) -> bool {
         let Some(now) = self.now else { return true };
         if user.account.may_log(now) {
             return true;
@@ -121,6 +164,14 @@ impl FlowLog {
     /// How many lines were left out since the start.
     pub(super) const fn left_out(&self) -> u64 {
         self.left_out
+    }
+}
+
+/// What the log calls a flow that does not carry UDP payloads.
+const fn protocol(flow: &Flow) -> Option<&'static str> {
+    match flow.stage {
+        Stage::Open(Service::Tcp(_)) => Some("tcp"),
+        _ => None,
     }
 }
 

@@ -6,30 +6,29 @@ mod flow;
 mod flow_log;
 mod in_use;
 mod jwt;
+mod life;
 mod peers;
 mod pep;
 mod policy;
 mod ports;
-mod relay;
 mod request;
+mod service;
 mod shares;
 mod standing;
 mod status;
 mod targets;
-mod tcp;
 mod users;
 
 use std::{
     collections::VecDeque,
-    io,
     net::SocketAddr,
     ops::RangeInclusive,
     time::{Duration, Instant},
 };
 
 use tandem_units::ByteCount;
-use tandem_wire::{Code, PathMatcher, Template};
-use tracing::{debug, field::display, info};
+use tandem_wire::{PathMatcher, Template};
+use tracing::{field::display, info};
 
 pub(crate) use self::users::is_own_name;
 pub use self::{
@@ -45,15 +44,14 @@ pub use self::{
     },
 };
 use self::{
-    flow::{End, Flow, Owner, State},
+    flow::End,
     flow_log::{FlowLog, Line},
     peers::Peers,
     pep::ProxyPep,
-    relay::Relay,
-    request::Admission,
+    request::{Admission, Asks},
+    service::udp::Relay,
     shares::{PACKET_COST, Shares},
     targets::Targets,
-    tcp::TcpFlows,
 };
 pub use crate::token::{NamedToken, Token, TokenError, TokenNameError};
 use crate::{
@@ -68,7 +66,7 @@ use crate::{
     seldom::Seldom,
     server::{self, Server},
     stats::{ConnectionStats, Stats},
-    tunnel::{ProxyTunnel, REPORT_INTERVAL, encode_proxy_status},
+    tunnel::{ProxyTunnel, REPORT_INTERVAL},
 };
 
 /// The settings of a proxy.
@@ -161,7 +159,6 @@ pub struct Proxy {
     admission: Admission,
     peers: Peers,
     targets: Targets,
-    tcp: TcpFlows,
     relay: Relay,
     shares: Shares,
     /// What travels beside the connections.
@@ -219,10 +216,11 @@ impl Proxy {
                 template,
                 tcp_matcher: matcher(&tcp_template)?,
                 tcp_template,
+                service,
+                tcp_ports,
             },
             peers: Peers::new(&limits),
             targets: Targets::new(policy, LISTEN.0 + 1, &limits, config.in_use),
-            tcp: TcpFlows::new(service, tcp_ports),
             relay: Relay::default(),
             shares: Shares::default(),
             beside: BesideFlows::new(&transport, config.seed),
@@ -260,12 +258,8 @@ impl Proxy {
     /// Replaces the rule for which clients may use the proxy. It applies to new requests. Flows that
     /// were opened with a token that is no longer permitted end.
     pub fn set_access(&mut self, access: Access) {
+        self.revoke_all(&access);
         self.admission.access = access;
-        for id in self.peers.revoke(&self.admission.access) {
-            self.abort_flow(id, Code::H3_REQUEST_CANCELLED, &End::Revoked);
-        }
-        let access = self.admission.access.clone();
-        self.revoke_tcp(&access);
     }
 
     /// The counters of the proxy.
@@ -282,7 +276,7 @@ impl Proxy {
         stats.beside = *self.beside.stats();
         stats.pep = self.pep.as_ref().map(ProxyPep::stats).unwrap_or_default();
         stats.flows_open = self.targets.sockets() as u64;
-        stats.tcp.open = self.tcp.open() as u64;
+        stats.tcp.open = self.targets.connections() as u64;
         stats.unlogged_lines = self.log.left_out();
         stats.shares = self.shares.stats();
         stats
@@ -330,20 +324,16 @@ impl Proxy {
             server::Event::Http(h3::Event::Request(stream, head)) => {
                 self.on_request(now, (id, stream), &head);
             }
-            server::Event::Http(h3::Event::Body(stream)) if self.tcp.has((id, stream)) => {
-                self.on_tcp_stream(now, (id, stream));
-            }
             server::Event::Http(h3::Event::Body(stream)) => {
-                if let Some(peer) = self.peers.get_mut(id) {
-                    peer.tunnel.on_readable(stream);
-                    self.has_arrivals(id);
+                let Some(peer) = self.peers.get_mut(id) else { return };
+                if peer.flows.get(&stream).is_some_and(|it| matches!(it.asks, Asks::Tcp(_))) {
+                    return self.on_tcp_stream(now, (id, stream));
                 }
-            }
-            server::Event::Http(h3::Event::Failed(stream, code)) if self.tcp.has((id, stream)) => {
-                self.on_tcp_stream_failed((id, stream), code);
+                peer.tunnel.on_readable(stream);
+                self.has_arrivals(id);
             }
             server::Event::Http(h3::Event::Failed(stream, code)) => {
-                self.close_flow((id, stream), &End::Reset(code));
+                self.on_stream_failed((id, stream), code);
             }
             server::Event::Http(h3::Event::Writable(stream)) => {
                 if let Some(peer) = self.peers.get_mut(id) {
@@ -357,85 +347,13 @@ impl Proxy {
     }
 
     fn on_closed(&mut self, id: ConnectionId) {
-        self.end_tcp_of(id);
         let Some((standing, flows)) = self.peers.remove(id) else { return };
-        for (stream, flow) in flows {
-            self.release((id, stream), &flow, &End::WithConnection);
+        for (stream, mut flow) in flows {
+            self.release((id, stream), &mut flow, &End::WithConnection);
         }
         if self.log_clients && self.log.may_log_connection(Line::Closed) {
             let user = standing.user.as_ref().map(display);
             info!(connection = id.0, user, client = %standing.client, "connection closed");
-        }
-    }
-
-    /// Closes a flow whose stream has already ended, and the streams that had joined it.
-    fn close_flow(&mut self, (id, stream): FlowId, end: &End) {
-        let Some(peer) = self.peers.get_mut(id) else { return };
-        for joined in peer.tunnel.close(stream) {
-            if let Some(mut carrier) = self.server.carrier(id) {
-                carrier.reset(joined, Code::H3_NO_ERROR);
-            }
-        }
-        if let Some(flow) = self.peers.remove_flow((id, stream)) {
-            self.release((id, stream), &flow, end);
-        }
-    }
-
-    /// Closes a flow and ends its stream with this code.
-    fn abort_flow(&mut self, (id, stream): FlowId, code: Code, end: &End) {
-        self.close_flow((id, stream), end);
-        if let Some(mut carrier) = self.server.carrier(id) {
-            carrier.reset(stream, code);
-        }
-    }
-
-    /// Ends a flow whose target cannot be reached. A client of ours is told the reason in a capsule
-    /// before its stream ends. The stream of another client is reset.
-    fn end_unreachable(&mut self, id: FlowId, error: io::ErrorKind) {
-        let tunnel = self.peers.get_mut(id.0).map(|peer| &peer.tunnel);
-        // A frame that was sent in part can only be cut by a reset.
-        let can_explain =
-            tunnel.is_some_and(|tunnel| tunnel.explains_end(id.1) && !tunnel.is_within_frame(id.1));
-        let target = self.peers.flow_mut(id).and_then(|flow| flow.open()).map(|(_, target)| target);
-        let (true, Some(target)) = (can_explain, target) else {
-            return self.abort_flow(id, Code::H3_CONNECT_ERROR, &End::Unreachable);
-        };
-        self.close_flow(id, &End::Unreachable);
-        if let Some(mut carrier) = self.server.carrier(id.0) {
-            let capsule = encode_proxy_status(&answer::unreachable(target, error));
-            carrier.finish_with(id.1, capsule);
-            carrier.stop_reading(id.1);
-        }
-    }
-
-    /// Releases the resources that a flow which has ended holds outside of its tunnel.
-    fn release(&mut self, id: FlowId, flow: &Flow, end: &End) {
-        self.outputs.extend(self.targets.release(&flow.state));
-        self.beside.close(id);
-        if let State::Open { target, .. } = flow.state {
-            let ended = &mut self.stats.flows_ended;
-            *match end {
-                End::ByClient | End::Reset(_) | End::Refused => &mut ended.by_client,
-                End::Idle => &mut ended.idle,
-                End::Unreachable => &mut ended.unreachable,
-                End::Malformed(_) => &mut ended.malformed,
-                End::WithConnection => &mut ended.with_connection,
-                End::Revoked | End::Expired | End::MonthUsed => &mut ended.revoked,
-            } += 1;
-            let Owner { user, client, trace_id, meter, .. } = &flow.owner;
-            if !self.log.may_log(user, Line::Closed) {
-                return;
-            }
-            let EachWay { to_target, to_client } = meter.bytes();
-            info!(
-                connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
-                client = client.map(display), %target, reason = %end,
-                active_s = meter.active().as_secs_f64(),
-                to_target_bytes = to_target, to_client_bytes = to_client,
-                to_target = flow.to_target_datagrams, to_client = flow.to_client_datagrams,
-                beside = flow.beside_datagrams,
-                too_large = flow.too_large, "flow closed"
-            );
         }
     }
 
@@ -451,31 +369,8 @@ impl Proxy {
         while let Some(id) = self.peers.pop_due_flow(now) {
             self.on_flow_timer(now, id);
         }
-        self.handle_tcp_timeout(now);
         self.log.handle_timeout(now);
         self.shares.handle_timeout(now);
-    }
-
-    /// Checks whether a flow has timed out. Each flow has one timer, which is set lazily, so that
-    /// no packet has to move it.
-    fn on_flow_timer(&mut self, now: Instant, id: FlowId) {
-        let Some(flow) = self.peers.flow_mut(id) else { return };
-        if let State::Resolving { deadline, .. } = flow.state
-            && deadline <= now
-        {
-            return self.on_dns_timeout(id);
-        }
-        let until = flow.owner.user.until;
-        if until.is_some_and(|until| until <= now) {
-            return self.abort_flow(id, Code::H3_REQUEST_CANCELLED, &End::Expired);
-        }
-        let idle = flow.last_active + self.limits.flow_idle;
-        if idle <= now {
-            // RFC 9298 §3.1: UDP proxies "MUST close the request stream when closing the socket."
-            self.abort_flow(id, Code::H3_NO_ERROR, &End::Idle);
-        } else {
-            self.peers.look_at(id, until.map_or(idle, |until| until.min(idle)));
-        }
     }
 
     fn poll_quic(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
@@ -505,8 +400,8 @@ impl Node for Proxy {
             }
             Input::Timeout => self.handle_timeout(now),
             Input::MemoryInUse(bytes) => {
-                let Self { server, peers, tcp, .. } = self;
-                server.set_memory_in_use(now, bytes, |id| peers.memory_of(id) + tcp.memory_of(id));
+                let Self { server, peers, .. } = self;
+                server.set_memory_in_use(now, bytes, |id| peers.memory_of(id));
             }
             Input::SocketOpened { socket: LISTEN, result } => {
                 self.outputs.push_back(Output::Event(Event::listening(self.listen, result)));
@@ -515,14 +410,7 @@ impl Node for Proxy {
             Input::SocketFailed { socket, error } => {
                 // RFC 9298 §3.1: "If a UDP proxy is notified by its operating system that its socket
                 // is no longer usable [...], it MUST close the request stream."
-                if let Some(id) = self.targets.flow_of(socket) {
-                    let user = self.peers.flow_mut(id).map(|flow| display(&flow.owner.user));
-                    debug!(
-                        connection = id.0.0, flow = id.1.0, user, %error,
-                        "the target's socket failed"
-                    );
-                    self.end_unreachable(id, error);
-                }
+                self.end_unreachable(socket, error);
             }
             Input::Resolved { query, result } => self.on_resolved(now, query, result),
             Input::Tcp(input) => self.on_tcp(now, input),
@@ -576,7 +464,7 @@ impl Node for Proxy {
             self.log.tell();
             return Output::Event(Event::Closed(Ok(())));
         }
-        let own = quic::earliest(self.peers.next_timeout(), self.tcp.next_timeout());
+        let own = self.peers.next_timeout();
         let own = quic::earliest(own, self.pep.as_ref().and_then(ProxyPep::next_timeout));
         let own = quic::earliest(own, self.log.next_timeout());
         let own = quic::earliest(own, self.shares.next_timeout());

@@ -29,15 +29,12 @@ pub(super) struct Peer {
     held_bytes: usize,
 }
 
-/// The memory of an idle flow in bytes, with its socket.
-const FLOW_MEMORY: usize = 3300;
-
 /// All connections.
 pub(super) struct Peers {
     /// In boxes, as the flows of each, because a node of a B-tree has room for eleven values.
     by_connection: BTreeMap<ConnectionId, Box<Peer>>,
     tunnel_timers: BTreeSet<(Instant, ConnectionId)>,
-    /// When to check whether a flow is idle, or its name is still not resolved.
+    /// When something has to be done for a flow.
     flow_timers: BTreeSet<(Instant, FlowId)>,
     /// Bytes of numbered payloads that wait for missing ones, in all tunnels.
     held_bytes: usize,
@@ -82,8 +79,8 @@ impl Peers {
         move_timer(&mut self.tunnel_timers, id, &mut peer.timer, None);
         self.held_bytes -= peer.held_bytes;
         peer.tunnel.add_to(&mut self.ended);
-        for (&stream, flow) in &peer.flows {
-            self.flow_timers.remove(&(flow.next_look, (id, stream)));
+        for (&stream, flow) in &mut peer.flows {
+            move_timer(&mut self.flow_timers, (id, stream), &mut flow.timer, None);
         }
         Some((peer.standing, peer.flows))
     }
@@ -100,17 +97,24 @@ impl Peers {
         self.by_connection.get_mut(&id)?.flows.get_mut(&stream).map(Box::as_mut)
     }
 
-    pub(super) fn insert_flow(&mut self, (id, stream): FlowId, flow: Flow) {
-        if let Some(peer) = self.by_connection.get_mut(&id) {
-            self.flow_timers.insert((flow.next_look, (id, stream)));
-            peer.flows.insert(stream, Box::new(flow));
-        }
+    /// Inserts a flow. `None`: there is no such connection.
+    pub(super) fn insert_flow(
+        &mut self,
+        (id, stream): FlowId,
+        mut flow: Flow,
+        limits: &Limits,
+    ) -> Option<&mut Flow> {
+        let peer = self.by_connection.get_mut(&id)?;
+        let due = flow.timeout(limits);
+        move_timer(&mut self.flow_timers, (id, stream), &mut flow.timer, due);
+        peer.flows.insert(stream, Box::new(flow));
+        peer.flows.get_mut(&stream).map(Box::as_mut)
     }
 
     pub(super) fn remove_flow(&mut self, (id, stream): FlowId) -> Option<Box<Flow>> {
-        let flow = self.by_connection.get_mut(&id)?.flows.remove(&stream)?;
+        let mut flow = self.by_connection.get_mut(&id)?.flows.remove(&stream)?;
         // Otherwise the timer of each flow that has ended would remain until the idle timeout.
-        self.flow_timers.remove(&(flow.next_look, (id, stream)));
+        move_timer(&mut self.flow_timers, (id, stream), &mut flow.timer, None);
         Some(flow)
     }
 
@@ -127,11 +131,12 @@ impl Peers {
         revoked
     }
 
-    /// Sets the timer of a flow.
-    pub(super) fn look_at(&mut self, id: FlowId, at: Instant) {
-        if let Some(flow) = self.flow_mut(id) {
-            flow.next_look = at;
-            self.flow_timers.insert((at, id));
+    /// Sets the timer of a flow anew.
+    pub(super) fn set_timer(&mut self, (id, stream): FlowId, limits: &Limits) {
+        let peer = self.by_connection.get_mut(&id);
+        if let Some(flow) = peer.and_then(|peer| peer.flows.get_mut(&stream)) {
+            let due = flow.timeout(limits);
+            move_timer(&mut self.flow_timers, (id, stream), &mut flow.timer, due);
         }
     }
 
@@ -140,6 +145,9 @@ impl Peers {
         let (due, id) = *self.flow_timers.first()?;
         (due <= now).then(|| {
             self.flow_timers.pop_first();
+            if let Some(flow) = self.flow_mut(id) {
+                flow.timer = None;
+            }
             id
         })
     }
@@ -203,7 +211,8 @@ impl Peers {
 
     /// The bytes of memory that the tunnel and the flows of a connection take.
     pub(super) fn memory_of(&self, id: ConnectionId) -> u64 {
-        let memory = |peer: &Peer| peer.tunnel.memory() + peer.flows.len() * FLOW_MEMORY;
+        let of_flows = |peer: &Peer| peer.flows.values().map(|flow| flow.memory()).sum::<usize>();
+        let memory = |peer: &Peer| peer.tunnel.memory() + of_flows(peer);
         self.get(id).map_or(0, memory) as u64
     }
 

@@ -1,38 +1,31 @@
 //! Handles requests, from the head to the answer.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Instant,
-};
+use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use tandem_wire::{
     Code, PROTOCOL_CONNECT_TCP, PathMatcher, RequestHead, ResponseHead, TargetError, Template,
     TraceId, uri_template::parse_target_authority,
 };
-use tracing::{debug, field::display, info, warn};
+use tracing::{debug, field::display, warn};
 
 use super::{
-    Access, FlowId, Proxy,
+    Access, FlowId, Proxy, ProxyConfig,
     access::{Claim, Denied, Shown, User},
-    answer::{granted, refused},
-    flow::{End, Flow, Owner, State},
-    flow_log::Line,
+    flow::{End, StreamFate},
+    ports::TcpPorts,
     standing::Standing,
-    users::{Meter, Users},
+    users::Users,
 };
 use crate::{
     beside,
     error::RequestError,
     guesses::Guesses,
     h3::{self, has_content},
-    node::{QueryId, ResolveError, SocketId},
     quic::{ConnectionId, StreamId},
     seldom::Seldom,
     tcp::Form,
-    tunnel::Asked,
+    tunnel::{Asked, urgency},
 };
 
 /// The rules for which requests are permitted.
@@ -47,6 +40,10 @@ pub(super) struct Admission {
     pub(super) template: Template,
     pub(super) tcp_matcher: PathMatcher,
     pub(super) tcp_template: Template,
+    /// The only target of this proxy, which is for TCP.
+    pub(super) service: Option<(String, u16)>,
+    /// The ports of all other targets of TCP connections.
+    pub(super) tcp_ports: TcpPorts,
 }
 
 /// What a request asks for.
@@ -94,6 +91,26 @@ impl Admission {
         result
     }
 
+    /// Whether the proxy is there for one service only.
+    pub(super) const fn has_service(&self) -> bool {
+        self.service.is_some()
+    }
+
+    /// The proxy's only service, if it has one and the request is for it. Otherwise it is the target,
+    /// if the proxy opens connections to its port.
+    fn tcp_target(&self, target: (String, u16)) -> Result<(String, u16), RequestError> {
+        match &self.service {
+            Some(service) if target.0 == ProxyConfig::SERVICE || target == *service => {
+                Ok(service.clone())
+            }
+            Some(_) => Err(RequestError::OtherService),
+            None if !self.tcp_ports.permits(target.1) => {
+                Err(RequestError::PortProhibited(target.1))
+            }
+            None => Ok(target),
+        }
+    }
+
     /// Returns the target's host and port.
     fn target(&self, head: &RequestHead, asks: Asks) -> Result<(String, u16), RequestError> {
         let malformed =
@@ -125,7 +142,8 @@ impl Proxy {
         // RFC 9297 §3.2 is about messages with capsules. Other requests may have content.
         if has_capsules && has_content(&head.headers) {
             self.stats.requests_refused += 1;
-            return self.abort_flow(id, Code::H3_MESSAGE_ERROR, &End::Refused);
+            let fate = StreamFate::Reset(Code::H3_MESSAGE_ERROR);
+            return self.end_flow(id, &End::Refused, fate);
         }
         let refused_as = asks.as_ref().map_or(Asks::Udp, |asks| *asks);
         if let Err(error) = asks.and_then(|asks| self.admit(now, id, head, asks)) {
@@ -155,10 +173,17 @@ impl Proxy {
         if let Some(client) = self.client(id.0) {
             self.targets.check_nesting(client)?;
         }
-        if let Asks::Tcp(form) = asks {
-            return self.open_tcp(now, id, (user, &head.headers), (target, form));
+        let opener = (user, &head.headers);
+        if let Asks::Tcp(_) = asks {
+            let target = self.admission.tcp_target(target)?;
+            self.open_flow(now, id, opener, (asks, target))?;
+            if let Some(peer) = self.peers.get_mut(id.0) {
+                peer.tunnel.open_bytes(id.1, urgency(&head.headers), 1);
+            }
+            self.advance_race(now, id);
+            return Ok(());
         }
-        if self.tcp.is_only_service() {
+        if self.admission.has_service() {
             return Err(RequestError::OtherService);
         }
         let (asked, ignored) = Asked::read(&head.headers);
@@ -167,7 +192,13 @@ impl Proxy {
         if let Some(first) = asked.group.and_then(|field| field.first) {
             return self.join(id, StreamId(first.get()), &target, &asked);
         }
-        self.open_flow(now, id, (user, &head.headers), (target, asked, beside))
+        self.open_flow(now, id, opener, (asks, target))?.beside = Some(Box::new(beside));
+        if let Some(peer) = self.peers.get_mut(id.0)
+            && let Some(carrier) = self.server.carrier(id.0)
+        {
+            peer.tunnel.on_request(&carrier, id.1, asked);
+        }
+        Ok(())
     }
 
     /// Finds out who sends a request. Counts a request that may not use the proxy.
@@ -240,49 +271,6 @@ impl Proxy {
         }
     }
 
-    /// The present address of a client.
-    fn client(&mut self, id: ConnectionId) -> Option<SocketAddr> {
-        Some(self.server.connection(id)?.path()?.client)
-    }
-
-    fn open_flow(
-        &mut self,
-        now: Instant,
-        id: FlowId,
-        (user, headers): (User, &HeaderMap),
-        (target, asked, beside): ((String, u16), Asked, beside::Asked),
-    ) -> Result<(), RequestError> {
-        let owner = self.owner(now, id, user, headers)?;
-        let (state, output) = self.targets.reach(now, id, target.clone(), &owner.user)?;
-        self.outputs.push_back(output);
-        let beside = Some(Box::new(beside));
-        let flow = Flow { beside, ..Flow::new(state, owner, target, &self.limits, now) };
-        self.peers.insert_flow(id, flow);
-        if let Some(peer) = self.peers.get_mut(id.0)
-            && let Some(carrier) = self.server.carrier(id.0)
-        {
-            peer.tunnel.on_request(&carrier, id.1, asked);
-        }
-        Ok(())
-    }
-
-    /// Who opens a flow. The flow counts among those of the user.
-    pub(super) fn owner(
-        &self,
-        now: Instant,
-        id: FlowId,
-        user: User,
-        headers: &HeaderMap,
-    ) -> Result<Owner, RequestError> {
-        let place = user.open_flow(now)?;
-        user.account.see(now);
-        let peer = self.peers.get(id.0).filter(|_| self.log_clients);
-        let client = peer.map(|peer| peer.standing.client);
-        let meter = Meter::new(now, Arc::clone(&user.account));
-        let trace_id = TraceId::of(headers);
-        Ok(Owner { meter, user, client, trace_id, _place: place })
-    }
-
     /// Lets a request stream join the flow of another. A stream that cannot join at once is
     /// refused.
     fn join(
@@ -303,99 +291,5 @@ impl Proxy {
         self.answer(id, &grant, h3::End::More);
         self.has_arrivals(id.0);
         Ok(())
-    }
-
-    pub(super) fn answer(&mut self, id: FlowId, head: &ResponseHead, end: h3::End) {
-        if let Some(mut carrier) = self.server.carrier(id.0) {
-            carrier.respond(id.1, head, end);
-        }
-    }
-
-    /// Refuses a request whose name was not resolved in time.
-    pub(super) fn on_dns_timeout(&mut self, id: FlowId) {
-        let timeout = self.limits.dns_timeout;
-        if let Some(flow) = self.peers.flow_mut(id) {
-            let host = (&flow.requested.0).into();
-            self.refuse(id, &RequestError::DnsTimeout { host, timeout }, Asks::Udp);
-        }
-    }
-
-    pub(super) fn on_resolved(
-        &mut self,
-        now: Instant,
-        query: QueryId,
-        result: Result<Vec<IpAddr>, ResolveError>,
-    ) {
-        // The flow may have ended before the answer arrived.
-        let Some(id) = self.targets.on_answer(query) else { return };
-        if self.tcp.has(id) {
-            return self.on_tcp_resolved(now, id, result);
-        }
-        let Some(flow) = self.peers.flow_mut(id) else { return };
-        let user = &flow.owner.user;
-        match self.targets.open_resolved(now, id, flow.requested.clone(), (result, user)) {
-            Ok((state, output)) => {
-                flow.state = state;
-                self.outputs.push_back(output);
-            }
-            Err(error) => self.refuse(id, &error, Asks::Udp),
-        }
-    }
-
-    pub(super) fn on_socket_opened(
-        &mut self,
-        now: Instant,
-        socket: SocketId,
-        result: Result<SocketAddr, io::ErrorKind>,
-    ) {
-        let Some(id) = self.targets.flow_of(socket) else { return };
-        let local = match result {
-            Ok(local) => local,
-            Err(kind) => return self.refuse(id, &RequestError::for_socket(kind), Asks::Udp),
-        };
-        if let Some(client) = self.client(id.0) {
-            self.targets.on_opened(socket, local, client);
-        }
-        let Some(peer) = self.peers.get_mut(id.0) else { return };
-        let Some(flow) = peer.flows.get_mut(&id.1) else { return };
-        let State::Opening { target, .. } = flow.state else { return };
-        flow.state = State::Open { socket, target };
-        flow.last_active = now;
-        let Owner { user, client, trace_id, .. } = &flow.owner;
-        if self.log.may_log(user, Line::Opened) {
-            info!(
-                connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
-                client = client.map(display), %target, "flow opened"
-            );
-        }
-        let mut headers = peer.tunnel.grant(now, id.1);
-        if let Some(connection) = self.server.connection(id.0)
-            && let Some(path) = connection.path()
-        {
-            let secrets = || connection.seal_secrets(id.1);
-            if let Some(asked) = flow.beside.take() {
-                self.beside.grant(id, &asked, (path, secrets), &mut headers);
-            }
-        }
-        let grant = granted(target, headers);
-        self.answer(id, &grant, h3::End::More);
-        self.stats.flows += 1;
-        self.has_arrivals(id.0);
-    }
-
-    /// Answers a request with an error and ends it.
-    pub(super) fn refuse(&mut self, id: FlowId, error: &RequestError, asks: Asks) {
-        self.stats.requests_refused += 1;
-        self.stats.tcp.failed += u64::from(matches!(asks, Asks::Tcp(_)));
-        let user = self.peers.get(id.0).and_then(|peer| peer.standing.user.as_ref());
-        debug!(
-            connection = id.0.0, flow = id.1.0, user = user.map(display), %error,
-            "request refused"
-        );
-        self.close_flow(id, &End::Refused);
-        self.answer(id, &refused(error, asks), h3::End::Last);
-        if let Some(mut carrier) = self.server.carrier(id.0) {
-            carrier.stop_reading(id.1);
-        }
     }
 }

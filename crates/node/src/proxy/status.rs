@@ -2,7 +2,7 @@
 
 use tandem_units::ByteCount;
 
-use super::Proxy;
+use super::{Proxy, request::Asks};
 use crate::{
     quic::ConnectionId,
     status::{Status, TunnelStatus},
@@ -22,11 +22,13 @@ impl Proxy {
 
     fn tunnel_status(&self, id: ConnectionId) -> Option<TunnelStatus> {
         let peer = self.peers.get(id)?;
+        let flows = peer.flows.values();
+        let tcp_flows = flows.filter(|flow| matches!(flow.asks, Asks::Tcp(_))).count();
         Some(TunnelStatus {
             user: peer.standing.user.as_ref().map(ToString::to_string),
             client: self.log_clients.then_some(peer.standing.client),
-            udp_flows: peer.flows.len(),
-            tcp_flows: self.tcp.of(id),
+            udp_flows: peer.flows.len() - tcp_flows,
+            tcp_flows,
             queued: ByteCount::from(peer.tunnel.queued()),
         })
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tracing::warn;
@@ -11,15 +11,15 @@ use tracing::warn;
 use super::{
     FlowId, InUse, TargetPolicy,
     access::User,
-    flow::State,
     users::{Counted, Place},
 };
 use crate::{
     error::RequestError,
     limits::Limits,
-    node::{Output, QueryId, ResolveError, SocketId, SocketKind},
+    node::{Output, QueryId, SocketId, SocketKind},
     quic::ConnectionId,
     seldom::Seldom,
+    tcp::TcpId,
 };
 
 /// A connection may open another socket while this many times the sockets that it has are fewer
@@ -34,8 +34,9 @@ pub(super) struct Targets {
     /// The local address of each socket that is open.
     sources: BTreeMap<SocketId, SocketAddr>,
     nested_max: u8,
-    /// How many TCP connections are open or being opened.
-    tcp: usize,
+    /// The TCP connections that are open or being opened.
+    by_tcp: BTreeMap<TcpId, FlowId>,
+    next_tcp: u64,
     /// How many sockets each connection has, TCP connections included; no entry is zero.
     held: BTreeMap<ConnectionId, usize>,
     sockets_max: usize,
@@ -49,7 +50,6 @@ pub(super) struct Targets {
     next_socket: u64,
     next_query: u64,
     queries_max: usize,
-    dns_timeout: Duration,
 }
 
 impl Targets {
@@ -64,7 +64,8 @@ impl Targets {
             by_socket: BTreeMap::new(),
             sources: BTreeMap::new(),
             nested_max: limits.nested,
-            tcp: 0,
+            by_tcp: BTreeMap::new(),
+            next_tcp: 0,
             held: BTreeMap::new(),
             sockets_max: limits.sockets,
             in_use,
@@ -74,34 +75,7 @@ impl Targets {
             next_socket: first_socket,
             next_query: 0,
             queries_max: limits.queries,
-            dns_timeout: limits.dns_timeout,
         }
-    }
-
-    /// Starts to reach a target: resolves its name, or opens a socket to its address.
-    pub(super) fn reach(
-        &mut self,
-        now: Instant,
-        id: FlowId,
-        (host, port): (String, u16),
-        user: &User,
-    ) -> Result<(State, Output), RequestError> {
-        match host.parse() {
-            Ok(address) => self.open(now, id, (address, port), user),
-            Err(_) => self.resolve(now, id, host, user),
-        }
-    }
-
-    fn resolve(
-        &mut self,
-        now: Instant,
-        id: FlowId,
-        host: String,
-        user: &User,
-    ) -> Result<(State, Output), RequestError> {
-        let (query, output) = self.query(id, host, user)?;
-        let deadline = now + self.dns_timeout;
-        Ok((State::Resolving { query, deadline }, output))
     }
 
     /// Starts to resolve the name of a target.
@@ -155,23 +129,38 @@ impl Targets {
         user.check_address(address)
     }
 
-    /// Takes a place for a TCP connection to a target among all sockets.
-    pub(super) fn take_place(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-    ) -> Result<(), RequestError> {
+    /// Takes a place for another TCP connection of a flow among all sockets.
+    pub(super) fn connect(&mut self, now: Instant, id: FlowId) -> Result<TcpId, RequestError> {
+        self.hold(now, id.0)?;
+        let tcp = TcpId(self.next_tcp);
+        self.next_tcp += 1;
+        self.by_tcp.insert(tcp, id);
+        Ok(tcp)
+    }
+
+    /// The flow of a TCP connection.
+    pub(super) fn flow_of_tcp(&self, tcp: TcpId) -> Option<FlowId> {
+        self.by_tcp.get(&tcp).copied()
+    }
+
+    /// Forgets a TCP connection that has ended. A second call does nothing.
+    pub(super) fn disconnect(&mut self, tcp: TcpId) {
+        if let Some((id, _)) = self.by_tcp.remove(&tcp) {
+            self.release_held(id);
+        }
+    }
+
+    /// How many TCP connections are open or being opened.
+    pub(super) fn connections(&self) -> usize {
+        self.by_tcp.len()
+    }
+
+    /// Takes a place among all sockets.
+    fn hold(&mut self, now: Instant, id: ConnectionId) -> Result<(), RequestError> {
         self.check_share(now, id)?;
         *self.held.entry(id).or_default() += 1;
         self.in_use.add_socket();
-        self.tcp += 1;
         Ok(())
-    }
-
-    /// Gives the place of a TCP connection back.
-    pub(super) fn give_place(&mut self, id: ConnectionId) {
-        self.tcp = self.tcp.saturating_sub(1);
-        self.release_held(id);
     }
 
     fn release_held(&mut self, id: ConnectionId) {
@@ -184,23 +173,23 @@ impl Targets {
         }
     }
 
-    fn open(
+    /// Opens a socket to the first of a target's addresses that is permitted.
+    pub(super) fn open(
         &mut self,
         now: Instant,
         id: FlowId,
-        (address, port): (IpAddr, u16),
+        (found, port): (&[IpAddr], u16),
         user: &User,
-    ) -> Result<(State, Output), RequestError> {
-        self.check(address, user)?;
-        self.check_share(now, id.0)?;
-        *self.held.entry(id.0).or_default() += 1;
-        self.in_use.add_socket();
+    ) -> Result<(SocketId, SocketAddr, Output), RequestError> {
+        let permitted = self.permitted(found, user)?;
+        let &address = permitted.first().ok_or(RequestError::Unauthorized)?;
+        self.hold(now, id.0)?;
         let socket = SocketId(self.next_socket);
         self.next_socket += 1;
         self.by_socket.insert(socket, id);
-        let target = SocketAddr::new(address.to_canonical(), port);
+        let target = SocketAddr::new(address, port);
         let output = Output::OpenSocket { socket, kind: SocketKind::Connected(target) };
-        Ok((State::Opening { socket, target }, output))
+        Ok((socket, target, output))
     }
 
     /// Whether a connection from this address may open flows: not if it comes through too many flows of the same
@@ -245,50 +234,22 @@ impl Targets {
         self.by_query.remove(&query)
     }
 
-    /// Opens a socket to the first address of a name that the policy permits.
-    pub(super) fn open_resolved(
-        &mut self,
-        now: Instant,
-        id: FlowId,
-        (host, port): (String, u16),
-        (result, user): (Result<Vec<IpAddr>, ResolveError>, &User),
-    ) -> Result<(State, Output), RequestError> {
-        // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the request".
-        let addresses =
-            result.map_err(|error| RequestError::Dns { host: (&host).into(), error })?;
-        // Addresses are checked after resolution, so that no name leads to an internal address.
-        let is_permitted =
-            |address: &&IpAddr| self.policy.permits(**address) && user.account.may_reach(**address);
-        match addresses.iter().find(is_permitted).or(addresses.first()) {
-            Some(&address) => self.open(now, id, (address, port), user),
-            None => Err(RequestError::Dns { host: host.into(), error: ResolveError::NotFound }),
-        }
-    }
-
     /// The flow of a socket.
     pub(super) fn flow_of(&self, socket: SocketId) -> Option<FlowId> {
         self.by_socket.get(&socket).copied()
     }
 
-    /// Releases the query or the socket of a flow that ends.
+    /// Gives up the socket of a flow that ends. A second call finds nothing.
     ///
     /// RFC 9298 §3.1: "The UDP proxy MUST keep the socket open while the request stream is open."
-    pub(super) fn release(&mut self, state: &State) -> Option<Output> {
-        match state {
-            State::Resolving { query, .. } => {
-                self.by_query.remove(query);
-                None
-            }
-            State::Opening { socket, .. } | State::Open { socket, .. } => {
-                if let Some((id, _)) = self.by_socket.remove(socket) {
-                    self.release_held(id);
-                }
-                if let Some(local) = self.sources.remove(socket) {
-                    self.in_use.remove_source(local);
-                }
-                Some(Output::CloseSocket(*socket))
-            }
+    pub(super) fn close(&mut self, socket: SocketId) -> Output {
+        if let Some((id, _)) = self.by_socket.remove(&socket) {
+            self.release_held(id);
         }
+        if let Some(local) = self.sources.remove(&socket) {
+            self.in_use.remove_source(local);
+        }
+        Output::CloseSocket(socket)
     }
 
     /// How many UDP sockets are open or being opened.
@@ -298,25 +259,29 @@ impl Targets {
 
     /// Whether no flow has a socket or waits for one.
     pub(super) fn is_idle(&self) -> bool {
-        self.by_socket.is_empty() && self.tcp == 0 && self.by_query.is_empty()
+        self.by_socket.is_empty() && self.by_tcp.is_empty() && self.by_query.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::quic::StreamId;
 
-    /// Opens as many sockets for a connection as it gets. Returns its flows, and the error that
-    /// ended them.
-    fn take_all(targets: &mut Targets, connection: u64) -> (Vec<State>, RequestError) {
+    const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1));
+
+    /// Opens as many sockets for a connection as it gets. Returns them, and the error that the next one
+    /// got.
+    fn take_all(targets: &mut Targets, connection: u64) -> (Vec<SocketId>, RequestError) {
         #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
         let now = Instant::now();
         let id = (ConnectionId(connection), StreamId(0));
         let mut taken = Vec::new();
         loop {
-            match targets.reach(now, id, ("1.1.1.1".to_owned(), 53), &User::test()) {
-                Ok((state, _)) => taken.push(state),
+            match targets.open(now, id, (&[ADDRESS], 53), &User::test()) {
+                Ok((socket, ..)) => taken.push(socket),
                 Err(error) => return (taken, error),
             }
         }
@@ -344,8 +309,8 @@ mod tests {
         assert!(shares.len() > 12, "it takes many connections: {shares:?}");
         assert_eq!(targets.sockets(), limits.sockets);
         // A socket that is given up is for others first.
-        for state in greedy.iter().take(2) {
-            targets.release(state);
+        for socket in greedy.iter().take(2) {
+            targets.close(*socket);
         }
         assert_eq!(take_all(&mut targets, 0).0.len(), 0);
         assert_eq!(take_all(&mut targets, 1000).0.len(), 1);
@@ -360,8 +325,8 @@ mod tests {
         let (taken, _) = take_all(&mut one, 0);
         assert_eq!((taken.len(), in_use.sockets()), (20, 20), "a fifth of all");
         assert_eq!(take_all(&mut other, 1).0.len(), 16, "a fifth of the others");
-        for state in &taken {
-            one.release(state);
+        for socket in taken {
+            one.close(socket);
         }
         assert_eq!(in_use.sockets(), 16);
         assert_eq!(take_all(&mut other, 2).0.len(), 17);
@@ -378,23 +343,21 @@ mod tests {
         let address = |port| SocketAddr::from(([192, 0, 2, 1], port));
         let mapped = |port| SocketAddr::new("::ffff:192.0.2.1".parse().unwrap(), port);
         // The client's own port, then that of each flow from which the next connection comes.
-        let mut states = Vec::new();
+        let mut sockets = Vec::new();
         for (port, next) in [(1, 2), (2, 3), (3, 4)] {
             let targets = if port % 2 == 0 { &mut one } else { &mut other };
             targets.check_nesting(mapped(port)).unwrap();
             let id = (ConnectionId(port.into()), StreamId(0));
-            let target = ("1.1.1.1".to_owned(), 443);
-            let (state, _) = targets.reach(now, id, target, &User::test()).unwrap();
-            let State::Opening { socket, .. } = state else { panic!("{state:?}") };
+            let (socket, ..) = targets.open(now, id, (&[ADDRESS], 443), &User::test()).unwrap();
             targets.on_opened(socket, address(next), mapped(port));
-            states.push(state);
+            sockets.push(socket);
         }
         let error = one.check_nesting(address(4)).unwrap_err();
         assert_eq!(error, RequestError::Loop { nested: 3 });
         assert_eq!(error.response().1, Some("proxy_loop_detected"));
         other.check_nesting(address(5)).unwrap();
         // The port of a flow that has ended is somebody else's.
-        other.release(&states[2]);
+        other.close(sockets[2]);
         other.check_nesting(address(4)).unwrap();
     }
 
@@ -405,9 +368,9 @@ mod tests {
         for _ in 0..3 {
             let (taken, _) = take_all(&mut targets, 0);
             assert_eq!(taken.len(), 20);
-            for state in &taken {
-                targets.release(state);
-                targets.release(state); // the second call finds nothing
+            for socket in taken {
+                targets.close(socket);
+                targets.close(socket); // the second call finds nothing
             }
             assert!(targets.is_idle() && targets.held.is_empty());
         }
@@ -420,16 +383,18 @@ mod tests {
         let id = (ConnectionId(0), StreamId(0));
         #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
         let now = Instant::now();
-        let mut reach =
-            |host: &str| targets.reach(now, id, (host.to_owned(), 53), &User::test()).unwrap().0;
-        let (opening, resolving) = (reach("1.1.1.1"), reach("example.org"));
+        let (socket, ..) = targets.open(now, id, (&[ADDRESS], 53), &User::test()).unwrap();
+        let mut look_up = |host: &str| targets.query(id, host.to_owned(), &User::test());
+        let (query, _) = look_up("example.org").unwrap();
+        let refused = look_up("example.com");
+        assert!(matches!(refused, Err(RequestError::TooManyQueries(1))), "another is looked up");
         // Whether or not it was opened: the driver learns that the node does not name it again.
-        assert!(matches!(targets.release(&opening), Some(Output::CloseSocket(SocketId(1)))));
-        assert!(targets.release(&resolving).is_none());
+        assert!(matches!(targets.close(socket), Output::CloseSocket(SocketId(1))));
+        targets.forget_query(query);
         assert!(targets.is_idle() && targets.sockets() == 0);
-        let refused = targets.reach(now, id, ("example.org".to_owned(), 53), &User::test());
-        assert!(matches!(refused, Err(RequestError::TooManyQueries(1))), "it is still looked up");
-        assert_eq!(targets.on_answer(QueryId(0)), None);
-        assert!(targets.reach(now, id, ("example.org".to_owned(), 53), &User::test()).is_ok());
+        let mut look_up = |host: &str| targets.query(id, host.to_owned(), &User::test());
+        assert!(look_up("example.org").is_err(), "it is still looked up");
+        assert_eq!(targets.on_answer(query), None);
+        assert!(targets.query(id, "example.org".to_owned(), &User::test()).is_ok());
     }
 }

@@ -23,12 +23,22 @@ pub(crate) struct Socket {
     is_reading: bool,
     has_read_fin: bool,
     unwritten: usize,
-    has_written_fin: bool,
+    sending: Sending,
+}
+
+/// The direction towards the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sending {
+    Open,
+    /// A FIN was written.
+    Finished,
+    /// The connection was closed or reset, or has failed.
+    Ended,
 }
 
 impl Socket {
     pub(crate) const fn new(tcp: TcpId) -> Self {
-        Self { tcp, is_reading: false, has_read_fin: false, unwritten: 0, has_written_fin: false }
+        Self { tcp, is_reading: false, has_read_fin: false, unwritten: 0, sending: Sending::Open }
     }
 
     pub(crate) const fn tcp(&self) -> TcpId {
@@ -82,18 +92,28 @@ impl Socket {
 
     /// Ends the sending direction. A second call has no effect.
     pub(crate) fn finish(&mut self, outputs: &mut VecDeque<Output>) {
-        if !std::mem::replace(&mut self.has_written_fin, true) {
+        if self.sending == Sending::Open {
+            self.sending = Sending::Finished;
             outputs.push_back(Output::Tcp(TcpOutput::Finish(self.tcp)));
         }
     }
 
-    /// Closes the connection after everything that was written.
-    pub(crate) fn close(&self, outputs: &mut VecDeque<Output>) {
-        outputs.push_back(Output::Tcp(TcpOutput::Close(self.tcp)));
+    /// Notes that the operating system has reported the end of the connection.
+    pub(crate) const fn on_failed(&mut self) {
+        self.sending = Sending::Ended;
     }
 
-    /// Resets the connection.
-    pub(crate) fn reset(&self, outputs: &mut VecDeque<Output>) {
-        outputs.push_back(Output::Tcp(TcpOutput::Reset(self.tcp)));
+    /// Closes the connection after everything that was written, unless it has ended already.
+    pub(crate) fn close(&mut self, outputs: &mut VecDeque<Output>) {
+        if std::mem::replace(&mut self.sending, Sending::Ended) != Sending::Ended {
+            outputs.push_back(Output::Tcp(TcpOutput::Close(self.tcp)));
+        }
+    }
+
+    /// Resets the connection, unless it has ended already.
+    pub(crate) fn reset(&mut self, outputs: &mut VecDeque<Output>) {
+        if std::mem::replace(&mut self.sending, Sending::Ended) != Sending::Ended {
+            outputs.push_back(Output::Tcp(TcpOutput::Reset(self.tcp)));
+        }
     }
 }

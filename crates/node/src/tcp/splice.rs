@@ -170,7 +170,7 @@ impl Splice {
     }
 
     /// Closes the connection if both directions are finished.
-    fn outcome(&self, outputs: &mut VecDeque<Output>) -> Outcome {
+    fn outcome(&mut self, outputs: &mut VecDeque<Output>) -> Outcome {
         if !self.socket.has_read_fin() || !self.stream.has_ended {
             return Outcome::Open;
         }

@@ -113,7 +113,8 @@ impl Client {
             && until <= now
         {
             self.tcp.silent.pop_front();
-            let Some(program) = self.tcp.programs.get(&tcp).filter(|it| it.is_silent) else {
+            let program = self.tcp.programs.get_mut(&tcp).filter(|it| it.is_silent);
+            let Some(program) = program else {
                 continue;
             };
             program.splice.socket.close(&mut self.outputs);

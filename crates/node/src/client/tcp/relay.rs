@@ -42,7 +42,9 @@ impl Client {
 
     /// Passes bytes of a program to its stream.
     pub(super) fn on_program_read(&mut self, now: Instant, tcp: TcpId, data: Bytes) {
-        if let Some(program) = self.tcp.programs.get(&tcp).filter(|it| self.tcp.is_guesser(now, it))
+        let program = self.tcp.programs.get(&tcp);
+        if program.is_some_and(|it| self.tcp.is_guesser(now, it))
+            && let Some(program) = self.tcp.programs.get_mut(&tcp)
         {
             program.splice.socket.reset(&mut self.outputs);
             self.stats.tcp.failed += 1;

@@ -37,7 +37,7 @@ impl Client {
                     }
                     self.note_fault(now, fault);
                     self.disconnect(tcp, Code::H3_NO_ERROR);
-                    if let Some(program) = self.tcp.programs.get(&tcp) {
+                    if let Some(program) = self.tcp.programs.get_mut(&tcp) {
                         program.splice.socket.close(&mut self.outputs);
                     }
                     return self.forget_program(now, tcp, Ok(()));
@@ -45,7 +45,7 @@ impl Client {
                 Step::Abort(fault) => {
                     self.note_fault(now, Some(fault));
                     self.disconnect(tcp, Code::H3_REQUEST_CANCELLED);
-                    if let Some(program) = self.tcp.programs.get(&tcp) {
+                    if let Some(program) = self.tcp.programs.get_mut(&tcp) {
                         program.splice.socket.reset(&mut self.outputs);
                     }
                     return self.forget_program(now, tcp, Ok(()));

@@ -1,7 +1,8 @@
-//! The data path between tunnels and targets.
+//! UDP payloads (RFC 9298): the data path between tunnels and sockets towards targets.
 
 use std::{
     collections::VecDeque,
+    io,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -9,14 +10,19 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tandem_wire::{CidCapsule, Code};
 
-use super::{
+use super::{Reach, Service};
+use crate::proxy::{
     FlowId, LISTEN, Proxy,
-    flow::End,
+    answer::granted,
+    flow::{End, Flow, Stage, StreamFate},
+    request::Asks,
     shares::PACKET_COST,
     users::{Direction, Verdict},
 };
 use crate::{
     beside::{Arrived, Violation},
+    error::RequestError,
+    h3,
     node::{Output, SocketId, Transmit},
     quic::ConnectionId,
     tunnel::{Arrival, StreamEnd, Unsent},
@@ -35,9 +41,71 @@ const UNREAD_MAX: usize = 512;
 /// The shortest time between two messages to the target of a flow that its packets are too large.
 const TOO_BIG_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The size of packets on which their sender relies. It uses a size for many packets in a row only after one
+/// has arrived; a single larger packet is a search for the path MTU, and may be lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::proxy) struct UsedSize {
+    size: usize,
+    /// How many larger packets came in a row, and the least size among them.
+    larger: u32,
+    least: usize,
+}
+
+impl UsedSize {
+    /// Enough packets in a row.
+    const ENOUGH: u32 = 16;
+
+    /// Notes a packet. Returns the size if it has become larger.
+    pub(in crate::proxy) fn on_packet(&mut self, size: usize) -> Option<usize> {
+        if size <= self.size {
+            self.larger = 0;
+            return None;
+        }
+        self.least = if self.larger == 0 { size } else { self.least.min(size) };
+        self.larger += 1;
+        if self.larger < Self::ENOUGH {
+            return None;
+        }
+        (self.size, self.larger) = (self.least, 0);
+        Some(self.size)
+    }
+}
+
+/// What a flow of UDP payloads has, once it is open.
+#[derive(Debug)]
+pub(crate) struct Udp {
+    pub(in crate::proxy) socket: SocketId,
+    pub(in crate::proxy) target: SocketAddr,
+    pub(in crate::proxy) to_target_datagrams: u64,
+    pub(in crate::proxy) to_client_datagrams: u64,
+    /// Those of both directions that travelled beside the connection.
+    pub(in crate::proxy) beside_datagrams: u64,
+    /// The size of those to the client.
+    beside_size: UsedSize,
+    /// Payloads from the target that were dropped because they did not fit the tunnel.
+    pub(in crate::proxy) too_large: u64,
+    /// When the target may be told again that its packets are too large.
+    next_too_big: Instant,
+}
+
+impl Udp {
+    fn new(now: Instant, socket: SocketId, target: SocketAddr) -> Self {
+        Self {
+            socket,
+            target,
+            to_target_datagrams: 0,
+            to_client_datagrams: 0,
+            beside_datagrams: 0,
+            beside_size: UsedSize::default(),
+            too_large: 0,
+            next_too_big: now,
+        }
+    }
+}
+
 /// The state of the path from tunnels to targets.
 #[derive(Default)]
-pub(super) struct Relay {
+pub(in crate::proxy) struct Relay {
     /// Connections whose tunnels may have payloads for targets.
     ready: VecDeque<ConnectionId>,
     /// A payload that did not fit the batch of the payloads before it.
@@ -58,8 +126,43 @@ struct Batch {
 }
 
 impl Proxy {
+    /// Grants a flow whose socket was opened, or refuses it.
+    pub(in crate::proxy) fn on_socket_opened(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        result: Result<SocketAddr, io::ErrorKind>,
+    ) {
+        let Some(id) = self.targets.flow_of(socket) else { return };
+        let local = match result {
+            Ok(local) => local,
+            Err(kind) => return self.refuse(id, &RequestError::for_socket(kind), Asks::Udp),
+        };
+        if let Some(client) = self.client(id.0) {
+            self.targets.on_opened(socket, local, client);
+        }
+        let Some(peer) = self.peers.get_mut(id.0) else { return };
+        let Some(flow) = peer.flows.get_mut(&id.1) else { return };
+        let Stage::Reaching(Reach::Socket { target, .. }) = flow.stage else { return };
+        flow.stage = Stage::Open(Service::Udp(Udp::new(now, socket, target)));
+        flow.last_active = now;
+        self.log.opened(id, flow, target);
+        let mut headers = peer.tunnel.grant(now, id.1);
+        if let Some(connection) = self.server.connection(id.0)
+            && let Some(path) = connection.path()
+        {
+            let secrets = || connection.seal_secrets(id.1);
+            if let Some(asked) = flow.beside.take() {
+                self.beside.grant(id, &asked, (path, secrets), &mut headers);
+            }
+        }
+        self.answer(id, &granted(target, headers), h3::End::More);
+        self.stats.flows += 1;
+        self.has_arrivals(id.0);
+    }
+
     /// Passes a payload from a target to its client's tunnel.
-    pub(super) fn from_target(&mut self, now: Instant, socket: SocketId, payload: &[u8]) {
+    pub(in crate::proxy) fn from_target(&mut self, now: Instant, socket: SocketId, payload: &[u8]) {
         let Some(id) = self.targets.flow_of(socket) else { return };
         let Some(peer) = self.peers.get_mut(id.0) else { return };
         let Some(flow) = peer.flows.get_mut(&id.1) else { return };
@@ -67,15 +170,14 @@ impl Proxy {
         match flow.owner.meter.datagram(now, Direction::ToClient, payload.len()) {
             Verdict::Pass => {}
             Verdict::OverRate => return,
-            Verdict::MonthUsed => return self.end_month(id),
+            Verdict::MonthUsed => return self.revoke(id, &End::MonthUsed),
         }
         if self.shares.is_busy() {
             self.shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + payload.len());
         }
-        if let Some(pep) = &mut self.pep
-            && let Some(of) = flow.open()
-        {
-            pep.observe(now, of, payload);
+        let Stage::Open(Service::Udp(udp)) = &mut flow.stage else { return };
+        if let Some(pep) = &mut self.pep {
+            pep.observe(now, (udp.socket, udp.target), payload);
         }
         // A packet beside the connection does not touch it, so that the connection is not polled for it.
         if self.beside.is_used(id)
@@ -88,9 +190,9 @@ impl Proxy {
                 (LISTEN, path, connection.packet_size_max()),
             )
         {
-            flow.to_client_datagrams += 1;
-            flow.beside_datagrams += 1;
-            if let Some(size) = flow.beside_size.on_packet(payload.len()) {
+            udp.to_client_datagrams += 1;
+            udp.beside_datagrams += 1;
+            if let Some(size) = udp.beside_size.on_packet(payload.len()) {
                 peer.tunnel.promise(id.1, size);
             }
             self.stats.to_client_datagrams += 1;
@@ -100,35 +202,25 @@ impl Proxy {
         let Some(mut carrier) = self.server.carrier(id.0) else { return };
         match peer.tunnel.send(now, &mut carrier, id.1, payload) {
             Ok(()) => {
-                flow.to_client_datagrams += 1;
+                udp.to_client_datagrams += 1;
                 self.stats.to_client_datagrams += 1;
                 self.stats.to_client_bytes += payload.len() as u64;
             }
             Err(Unsent::TooLarge { fits }) => {
-                flow.too_large += 1;
-                if let Some((_, peer)) = flow.open().filter(|_| now >= flow.next_too_big) {
-                    flow.next_too_big = now + TOO_BIG_INTERVAL;
-                    let (local_ip, len) = (None, payload.len());
-                    self.outputs.push_back(Output::PacketTooBig {
-                        socket,
-                        peer,
-                        local_ip,
-                        len,
-                        fits,
-                    });
+                udp.too_large += 1;
+                if now >= udp.next_too_big {
+                    udp.next_too_big = now + TOO_BIG_INTERVAL;
+                    let (peer, local_ip, len) = (udp.target, None, payload.len());
+                    let too_big = Output::PacketTooBig { socket, peer, local_ip, len, fits };
+                    self.outputs.push_back(too_big);
                 }
             }
             Err(Unsent::Other) => {}
         }
     }
 
-    /// Ends a flow whose user has used up its bytes of this month.
-    fn end_month(&mut self, id: FlowId) {
-        self.abort_flow(id, Code::H3_REQUEST_CANCELLED, &End::MonthUsed);
-    }
-
     /// Takes a packet that travels beside its connection. Returns a packet of a connection.
-    pub(super) fn take_beside(
+    pub(in crate::proxy) fn take_beside(
         &mut self,
         now: Instant,
         from: SocketAddr,
@@ -157,14 +249,16 @@ impl Proxy {
                 stats.to_target_bytes += len as u64;
                 if let Some(flow) = peers.flow_mut(id) {
                     flow.last_active = now;
-                    flow.to_target_datagrams += 1;
-                    flow.beside_datagrams += 1;
+                    if let Stage::Open(Service::Udp(udp)) = &mut flow.stage {
+                        udp.to_target_datagrams += 1;
+                        udp.beside_datagrams += 1;
+                    }
                     if shares.is_busy() {
                         shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + len);
                     }
                     let meter = &mut flow.owner.meter;
                     if meter.passed(now, Direction::ToTarget, (len, 1)) == Verdict::MonthUsed {
-                        self.end_month(id);
+                        self.revoke(id, &End::MonthUsed);
                     }
                 }
             }
@@ -178,7 +272,7 @@ impl Proxy {
         self.server.wake(id.0);
         if waiting > Some(UNREAD_MAX) {
             let end = End::Malformed("the client reads no answers about connection IDs".into());
-            self.abort_flow(id, Code::H3_EXCESSIVE_LOAD, &end);
+            self.end_flow(id, &end, StreamFate::Reset(Code::H3_EXCESSIVE_LOAD));
         }
     }
 
@@ -190,13 +284,13 @@ impl Proxy {
             Ok(answers) => self.send_cids(id, &answers),
             Err(Violation(reason)) => {
                 let end = End::Malformed(reason.into());
-                self.abort_flow(id, Code::H3_DATAGRAM_ERROR, &end);
+                self.end_flow(id, &end, StreamFate::Reset(Code::H3_DATAGRAM_ERROR));
             }
         }
     }
 
     /// Notes that the tunnel of a connection may have payloads for targets.
-    pub(super) fn has_arrivals(&mut self, id: ConnectionId) {
+    pub(in crate::proxy) fn has_arrivals(&mut self, id: ConnectionId) {
         if let Some(peer) = self.peers.get_mut(id)
             && !std::mem::replace(&mut peer.is_relayed, true)
         {
@@ -205,14 +299,14 @@ impl Proxy {
     }
 
     /// Handles the end of a connection by its peer or by an error. Its payloads are relayed first.
-    pub(super) fn on_lost(&mut self, id: ConnectionId) {
+    pub(in crate::proxy) fn on_lost(&mut self, id: ConnectionId) {
         self.relay.lost.push_back(id);
         self.has_arrivals(id);
     }
 
     /// Forgets a connection that has ended, after all its payloads have been relayed. Returns whether
     /// there was something to do.
-    pub(super) fn forget_lost(&mut self, now: Instant) -> bool {
+    pub(in crate::proxy) fn forget_lost(&mut self, now: Instant) -> bool {
         let Some(id) = self.relay.lost.pop_front() else { return false };
         if self.peers.get_mut(id).is_some_and(|peer| peer.tunnel.end(now)) {
             self.on_lost(id); // the payloads that it releases come first
@@ -224,38 +318,43 @@ impl Proxy {
 
     /// Sends the next payloads to one target. A batch holds consecutive payloads of one flow and
     /// one size.
-    pub(super) fn to_target(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+    pub(in crate::proxy) fn to_target(
+        &mut self,
+        now: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<Output> {
         let mut batch: Option<Batch> = None;
         while let Some((id, payload)) = self.next_payload(now) {
             let flow = self.peers.flow_mut(id);
-            let Some((flow, (socket, target))) = flow.and_then(|it| it.open().map(|to| (it, to)))
+            let Some(Flow { stage: Stage::Open(Service::Udp(udp)), owner, last_active, .. }) = flow
             else {
                 self.stats.dropped.unknown_flow += 1;
                 continue;
             };
+            let (socket, target) = (udp.socket, udp.target);
             let len = payload.len();
             if batch.as_ref().is_some_and(|batch| !batch.takes(id, len, buf.len())) {
                 self.relay.ahead = Some((id, payload));
                 break;
             }
             if self.shares.is_busy() {
-                let who = flow.owner.who(id.0);
+                let who = owner.who(id.0);
                 if self.shares.drops(who) {
                     self.stats.dropped.over_share += 1;
                     continue;
                 }
                 self.shares.count(now, Some(who), len);
             }
-            match flow.owner.meter.datagram(now, Direction::ToTarget, len) {
+            match owner.meter.datagram(now, Direction::ToTarget, len) {
                 Verdict::Pass => {}
                 Verdict::OverRate => continue,
                 Verdict::MonthUsed => {
-                    self.end_month(id);
+                    self.revoke(id, &End::MonthUsed);
                     continue;
                 }
             }
-            flow.last_active = now;
-            flow.to_target_datagrams += 1;
+            *last_active = now;
+            udp.to_target_datagrams += 1;
             self.stats.to_target_datagrams += 1;
             self.stats.to_target_bytes += len as u64;
             buf.extend_from_slice(&payload);
@@ -305,10 +404,10 @@ impl Proxy {
     fn on_stream_end(&mut self, id: FlowId, end: StreamEnd) {
         match end {
             StreamEnd::Finished => self.on_client_end(id),
-            StreamEnd::Reset(code) => self.close_flow(id, &End::Reset(code)),
+            StreamEnd::Reset(code) => self.end_flow(id, &End::Reset(code), StreamFate::Left),
             StreamEnd::Failed(_) => {} // only a client gets the reason from its proxy
             StreamEnd::Malformed(code, reason) => {
-                self.abort_flow(id, code, &End::Malformed(reason));
+                self.end_flow(id, &End::Malformed(reason), StreamFate::Reset(code));
             }
         }
     }
@@ -317,17 +416,18 @@ impl Proxy {
     /// well.
     fn on_client_end(&mut self, id: FlowId) {
         if self.peers.flow_mut(id).is_some_and(|flow| flow.open().is_none()) {
-            return self.abort_flow(id, Code::H3_REQUEST_CANCELLED, &End::ByClient);
+            return self.end_flow(
+                id,
+                &End::ByClient,
+                StreamFate::Reset(Code::H3_REQUEST_CANCELLED),
+            );
         }
         if self.peers.get_mut(id.0).is_some_and(|peer| peer.tunnel.is_within_frame(id.1)) {
             // RFC 9114 §7.1: a frame that the end of the stream cuts is "a connection error of type
             // H3_FRAME_ERROR". A reset may cut it.
-            return self.abort_flow(id, Code::H3_NO_ERROR, &End::ByClient);
+            return self.end_flow(id, &End::ByClient, StreamFate::Reset(Code::H3_NO_ERROR));
         }
-        self.close_flow(id, &End::ByClient);
-        if let Some(mut carrier) = self.server.carrier(id.0) {
-            carrier.finish(id.1);
-        }
+        self.end_flow(id, &End::ByClient, StreamFate::Finish);
     }
 }
 
@@ -350,5 +450,22 @@ impl Batch {
         let destination = self.target;
         let transmit = Transmit { destination, src_ip: None, ecn: None, size, segment_size };
         Output::Transmit { socket: self.socket, transmit }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_larger_packets_do_not_count_as_a_size_that_is_used() {
+        let mut used = UsedSize::default();
+        let many = |used: &mut UsedSize, size| (0..20).filter_map(|_| used.on_packet(size)).last();
+        assert_eq!(many(&mut used, 1200), Some(1200));
+        for _ in 0..100 {
+            assert_eq!((used.on_packet(1360), used.on_packet(1200)), (None, None));
+        }
+        assert_eq!(many(&mut used, 1280), Some(1280));
+        assert_eq!(many(&mut used, 300), None);
     }
 }

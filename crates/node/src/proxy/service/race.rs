@@ -19,7 +19,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The attempts to reach one target.
 #[derive(Debug)]
-pub(super) struct Race {
+pub(crate) struct Race {
     /// Addresses that were not tried yet.
     left: VecDeque<SocketAddr>,
     running: Vec<(TcpId, SocketAddr)>,
@@ -32,7 +32,12 @@ pub(super) struct Race {
 
 impl Race {
     /// A race among addresses, of which the resolver prefers the first.
-    pub(super) fn new(addresses: &[IpAddr], port: u16, now: Instant, deadline: Instant) -> Self {
+    pub(in crate::proxy) fn new(
+        addresses: &[IpAddr],
+        port: u16,
+        now: Instant,
+        deadline: Instant,
+    ) -> Self {
         let left = interleaved(addresses).map(|ip| SocketAddr::new(ip, port));
         Self {
             left: left.take(ADDRESSES_MAX).collect(),
@@ -44,12 +49,12 @@ impl Race {
     }
 
     /// The address to try now, if one is due.
-    pub(super) fn due(&self, now: Instant) -> Option<SocketAddr> {
+    pub(in crate::proxy) fn due(&self, now: Instant) -> Option<SocketAddr> {
         self.left.front().copied().filter(|_| now >= self.next || self.running.is_empty())
     }
 
     /// Notes that the address that was due is tried.
-    pub(super) fn on_started(&mut self, now: Instant, tcp: TcpId) {
+    pub(in crate::proxy) fn on_started(&mut self, now: Instant, tcp: TcpId) {
         if let Some(address) = self.left.pop_front() {
             self.running.push((tcp, address));
             self.next = now + ATTEMPT_DELAY;
@@ -57,30 +62,30 @@ impl Race {
     }
 
     /// Notes that the address that was due cannot be tried.
-    pub(super) fn skip(&mut self, error: io::ErrorKind) {
+    pub(in crate::proxy) fn skip(&mut self, error: io::ErrorKind) {
         self.left.pop_front();
         self.last_error = error;
     }
 
     /// Notes that an attempt failed. RFC 8305 §5: the next one then starts at once.
-    pub(super) fn on_failed(&mut self, now: Instant, tcp: TcpId, error: io::ErrorKind) {
+    pub(in crate::proxy) fn on_failed(&mut self, now: Instant, tcp: TcpId, error: io::ErrorKind) {
         self.running.retain(|(running, _)| *running != tcp);
         self.last_error = error;
         self.next = now;
     }
 
     /// The address of an attempt.
-    pub(super) fn address(&self, tcp: TcpId) -> Option<SocketAddr> {
+    pub(in crate::proxy) fn address(&self, tcp: TcpId) -> Option<SocketAddr> {
         self.running.iter().find(|(running, _)| *running == tcp).map(|(_, address)| *address)
     }
 
     /// The attempts that run.
-    pub(super) fn running(&self) -> impl Iterator<Item = TcpId> {
+    pub(in crate::proxy) fn running(&self) -> impl Iterator<Item = TcpId> {
         self.running.iter().map(|(tcp, _)| *tcp)
     }
 
     /// The error of the last attempt, if no attempt is left or the time is over.
-    pub(super) fn lost(&self, now: Instant) -> Option<io::ErrorKind> {
+    pub(in crate::proxy) fn lost(&self, now: Instant) -> Option<io::ErrorKind> {
         if now >= self.deadline {
             return Some(io::ErrorKind::TimedOut);
         }
@@ -88,7 +93,7 @@ impl Race {
     }
 
     /// When something is due.
-    pub(super) fn next_timeout(&self) -> Instant {
+    pub(in crate::proxy) fn next_timeout(&self) -> Instant {
         let next = Some(self.next).filter(|_| !self.left.is_empty());
         earliest(next, Some(self.deadline)).unwrap_or(self.deadline)
     }

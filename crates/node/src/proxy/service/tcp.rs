@@ -1,0 +1,299 @@
+//! TCP connections to targets: CONNECT (RFC 9114 §4.4), and templated CONNECT-TCP
+//! (draft-ietf-httpbis-connect-tcp).
+
+use std::{io, net::SocketAddr, time::Instant};
+
+use bytes::Bytes;
+use tandem_wire::Code;
+
+use super::{Race, Reach, Service};
+use crate::{
+    error::RequestError,
+    h3,
+    node::Output,
+    proxy::{
+        FlowId, Proxy,
+        answer::connected,
+        flow::{End, Flow, Stage, StreamFate},
+        request::Asks,
+        users::{Direction, Verdict},
+    },
+    quic::{ConnectionId, earliest},
+    tcp::{Form, Outcome, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
+};
+
+/// What a flow with a TCP connection has, once it is open.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    pub(in crate::proxy) splice: Splice,
+    pub(in crate::proxy) target: SocketAddr,
+    /// When bytes may pass again, after the user's rate has been reached.
+    pub(in crate::proxy) resume_at: Option<Instant>,
+    /// Whether the connection waits for a round in which its user has credit.
+    is_waiting: bool,
+}
+
+impl Tcp {
+    fn new(tcp: TcpId, form: Form, target: SocketAddr) -> Self {
+        let splice = Splice::new(Socket::new(tcp), TunnelStream::new(form));
+        Self { splice, target, resume_at: None, is_waiting: false }
+    }
+}
+
+impl Flow {
+    fn tcp(&mut self) -> Option<&mut Tcp> {
+        match &mut self.stage {
+            Stage::Open(Service::Tcp(tcp)) => Some(tcp),
+            _ => None,
+        }
+    }
+
+    fn race(&mut self) -> Option<&mut Race> {
+        match &mut self.stage {
+            Stage::Reaching(Reach::Race(race)) => Some(race),
+            _ => None,
+        }
+    }
+}
+
+impl Proxy {
+    /// Tries the next address of a target, or refuses the request if none is left.
+    pub(in crate::proxy) fn advance_race(&mut self, now: Instant, id: FlowId) {
+        while let Some(flow) = self.peers.flow_mut(id)
+            && let asks = flow.asks
+            && let Flow { stage: Stage::Reaching(Reach::Race(race)), requested, owner, .. } = flow
+        {
+            if let Some(kind) = race.lost(now) {
+                let target = format!("{}:{}", requested.0, requested.1).into();
+                return self.refuse(id, &RequestError::Unreachable { target, kind }, asks);
+            }
+            let Some(peer) = race.due(now) else { break };
+            let tcp = match self.targets.connect(now, id) {
+                Ok(tcp) => tcp,
+                Err(error) if race.running().next().is_none() => {
+                    return self.refuse(id, &error, asks);
+                }
+                Err(_) => {
+                    race.skip(io::ErrorKind::QuotaExceeded);
+                    continue;
+                }
+            };
+            race.on_started(now, tcp);
+            let user = owner.user.party();
+            self.outputs.push_back(Output::Tcp(TcpOutput::Connect { tcp, peer, user }));
+        }
+        self.set_timer(id);
+    }
+
+    /// Handles an input about a TCP connection.
+    pub(in crate::proxy) fn on_tcp(&mut self, now: Instant, input: TcpInput) {
+        let (TcpInput::Opened { tcp, .. }
+        | TcpInput::Read { tcp, .. }
+        | TcpInput::Written { tcp, .. }
+        | TcpInput::Failed { tcp, .. }) = input
+        else {
+            return; // a proxy listens for no TCP connections, and asks for no ports of programs
+        };
+        // The flow may have ended before.
+        let Some(id) = self.targets.flow_of_tcp(tcp) else { return };
+        match input {
+            TcpInput::Opened { result: Ok(_), .. } => self.on_connected(now, id, tcp),
+            TcpInput::Opened { result: Err(error), .. } => {
+                self.targets.disconnect(tcp);
+                if let Some(race) = self.peers.flow_mut(id).and_then(Flow::race) {
+                    race.on_failed(now, tcp, error);
+                    self.advance_race(now, id);
+                }
+            }
+            TcpInput::Read { data, .. } => self.on_tcp_read(now, id, data),
+            TcpInput::Written { bytes, .. } => {
+                let tcp = self.peers.flow_mut(id).and_then(Flow::tcp);
+                if tcp.is_some_and(|tcp| tcp.splice.socket.on_written(bytes)) {
+                    self.on_tcp_stream(now, id);
+                }
+            }
+            TcpInput::Failed { error, .. } => self.on_tcp_failed(id, error),
+            TcpInput::Listening { .. } | TcpInput::UdpPorts { .. } => {}
+        }
+    }
+
+    /// Grants a request with the connection that was opened first. The other attempts end.
+    fn on_connected(&mut self, now: Instant, id: FlowId, tcp: TcpId) {
+        let Some(flow) = self.peers.flow_mut(id) else { return };
+        let Asks::Tcp(form) = flow.asks else { return };
+        let Some((race, target)) = flow.race().and_then(|race| Some((&*race, race.address(tcp)?)))
+        else {
+            return; // it has lost the race
+        };
+        for other in race.running().filter(|&other| other != tcp) {
+            self.targets.disconnect(other);
+            self.outputs.push_back(Output::Tcp(TcpOutput::Close(other)));
+        }
+        flow.stage = Stage::Open(Service::Tcp(Tcp::new(tcp, form, target)));
+        self.stats.tcp.opened += 1;
+        self.log.opened(id, flow, target);
+        self.set_timer(id);
+        self.answer(id, &connected(target, form), h3::End::More);
+        self.pull_tcp(id);
+        // The client may have sent data with its request.
+        self.on_tcp_stream(now, id);
+    }
+
+    /// Passes bytes of a target to its stream.
+    fn on_tcp_read(&mut self, now: Instant, id: FlowId, data: Bytes) {
+        let verdict = self.meter(now, id, Direction::ToClient, data.len());
+        let Some(peer) = self.peers.get_mut(id.0) else { return };
+        let Some(tcp) = peer.flows.get_mut(&id.1).and_then(|flow| flow.tcp()) else { return };
+        self.stats.tcp.to_client_bytes += data.len() as u64;
+        let outcome = tcp.splice.on_read(data, &mut peer.tunnel, id.1, &mut self.outputs);
+        self.server.wake(id.0);
+        self.settle_tcp(now, id, outcome);
+        if verdict == Verdict::MonthUsed {
+            self.revoke(id, &End::MonthUsed);
+        }
+    }
+
+    /// Counts bytes for the user. If they came faster than the user's rate, no others are taken for a while.
+    fn meter(&mut self, now: Instant, id: FlowId, way: Direction, bytes: usize) -> Verdict {
+        let Some(flow) = self.peers.flow_mut(id) else { return Verdict::Pass };
+        let verdict = flow.owner.meter.passed(now, way, (bytes, 0));
+        if self.shares.is_busy() {
+            self.shares.count(now, Some(flow.owner.who(id.0)), bytes);
+        }
+        self.pause(now, id, way);
+        verdict
+    }
+
+    /// Takes no bytes of a direction until the user's rate and its part of a busy thread permit it. Returns whether
+    /// they do not.
+    fn pause(&mut self, now: Instant, id: FlowId, way: Direction) -> bool {
+        let Some(flow) = self.peers.flow_mut(id) else { return false };
+        let (who, wait) = (flow.owner.who(id.0), flow.owner.meter.wait(now, way));
+        let Some(tcp) = flow.tcp() else { return false };
+        if self.shares.is_busy() && self.shares.has_used(who) {
+            if !std::mem::replace(&mut tcp.is_waiting, true) {
+                self.shares.wait(now, id);
+            }
+        } else if let Some(wait) = wait {
+            tcp.resume_at = earliest(tcp.resume_at, Some(now + wait));
+        } else {
+            return false;
+        }
+        if way == Direction::ToClient {
+            tcp.splice.halt(true);
+        }
+        self.set_timer(id);
+        true
+    }
+
+    /// Goes on with the connections that have waited for a round, as far as their users' credit reaches. The others
+    /// wait for the next.
+    pub(in crate::proxy) fn resume_waiting(&mut self, now: Instant) {
+        let mut waiting = self.shares.next_round();
+        for _ in 0..waiting.len() {
+            let Some(id) = waiting.pop_front() else { break };
+            let Some(flow) = self.peers.flow_mut(id) else { continue };
+            if self.shares.has_used(flow.owner.who(id.0)) {
+                waiting.push_back(id); // it keeps its place, so that its turn comes
+                continue;
+            }
+            if let Some(tcp) = flow.tcp() {
+                tcp.is_waiting = false;
+            }
+            self.resume(now, id);
+        }
+        self.shares.wait_on(now, waiting);
+    }
+
+    /// Goes on with a connection that has waited for the user's rate, or for its credit.
+    pub(in crate::proxy) fn resume(&mut self, now: Instant, id: FlowId) {
+        let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp) else { return };
+        tcp.resume_at = None;
+        if !self.pause(now, id, Direction::ToClient) {
+            if let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp) {
+                tcp.splice.halt(false);
+            }
+            self.pull_tcp(id);
+        }
+        self.set_timer(id);
+        self.on_tcp_stream(now, id);
+    }
+
+    /// Passes what has arrived on a stream to its target.
+    pub(in crate::proxy) fn on_tcp_stream(&mut self, now: Instant, id: FlowId) {
+        if self.pause(now, id, Direction::ToTarget) {
+            return;
+        }
+        let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let before = tcp.splice.to_tcp;
+        let outcome = tcp.splice.push(&mut carrier, id.1, &mut self.outputs);
+        let pushed = tcp.splice.to_tcp - before;
+        self.stats.tcp.to_target_bytes += pushed;
+        let pushed = usize::try_from(pushed).unwrap_or(usize::MAX);
+        let verdict = self.meter(now, id, Direction::ToTarget, pushed);
+        self.settle_tcp(now, id, outcome);
+        if verdict == Verdict::MonthUsed {
+            self.revoke(id, &End::MonthUsed);
+        }
+    }
+
+    /// Asks a target for bytes if its stream has room.
+    fn pull_tcp(&mut self, id: FlowId) {
+        if let Some(peer) = self.peers.get_mut(id.0)
+            && let Some(tcp) = peer.flows.get_mut(&id.1).and_then(|flow| flow.tcp())
+        {
+            tcp.splice.pull(&peer.tunnel, id.1, &mut self.outputs);
+        }
+    }
+
+    /// Asks the targets for bytes whose streams have sent most of what they had.
+    pub(in crate::proxy) fn pull_drained(&mut self, id: ConnectionId) {
+        while let Some(stream) = self.peers.get_mut(id).and_then(|it| it.tunnel.poll_drained()) {
+            self.pull_tcp((id, stream));
+        }
+    }
+
+    fn settle_tcp(&mut self, now: Instant, id: FlowId, outcome: Outcome) {
+        match outcome {
+            Outcome::Open => {}
+            Outcome::Finished => self.end_flow(id, &End::Finished, StreamFate::Drains),
+            Outcome::Closed => self.end_flow(id, &End::ByClient, StreamFate::Left),
+            // The session has reset the stream, or it was read to its end.
+            Outcome::Cut(_) => {
+                self.end_flow(id, &End::CutOff, StreamFate::Reset(Code::H3_CONNECT_ERROR));
+            }
+            Outcome::Malformed(code) => {
+                let end = End::Malformed("malformed capsules".into());
+                self.end_flow(id, &end, StreamFate::Reset(code));
+            }
+            Outcome::Broken(error) => self.server.break_connection(now, id.0, &error),
+        }
+    }
+
+    /// Handles the end of a connection to a target by an error.
+    ///
+    /// RFC 9114 §4.4: "A TCP connection error is signaled by resetting the stream. A proxy treats any
+    /// error in the TCP connection, which includes receiving a TCP segment with the RST bit set, as a
+    /// stream error of type `H3_CONNECT_ERROR`."
+    fn on_tcp_failed(&mut self, id: FlowId, error: io::ErrorKind) {
+        if let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp) {
+            tcp.splice.socket.on_failed();
+        }
+        self.end_flow(id, &End::Failed(error), StreamFate::Reset(Code::H3_CONNECT_ERROR));
+    }
+
+    /// Handles the end of a stream by its client, which has reset it. RFC 9114 §4.4: "if a proxy detects
+    /// an error with the stream or the QUIC connection, it MUST close the TCP connection", with the RST
+    /// bit set if it can.
+    ///
+    /// With `H3_NO_ERROR` the client needs a TCP connection no more, and it is closed.
+    pub(in crate::proxy) fn on_stream_failed(&mut self, id: FlowId, code: Code) {
+        if let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp)
+            && code == Code::H3_NO_ERROR
+        {
+            tcp.splice.socket.close(&mut self.outputs);
+        }
+        self.end_flow(id, &End::Reset(code), StreamFate::Left);
+    }
+}
