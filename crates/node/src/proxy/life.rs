@@ -1,5 +1,5 @@
-//! The life of a flow, which is the same for all services: it is opened, its target's name is resolved, it is granted or
-//! refused, and it ends.
+//! The life of a flow, which is the same for all services: it is opened, its target's name is resolved, it is granted
+//! or refused, and it ends.
 
 use std::{
     io,
@@ -126,8 +126,8 @@ impl Proxy {
         self.peers.set_timer(id, &self.limits);
     }
 
-    /// Does what the timer of a flow is for. The timers of flows of UDP payloads are set lazily, so that no packet has to
-    /// move one.
+    /// Does what the timer of a flow is for. The timers of flows of UDP payloads are set lazily, so that no packet has
+    /// to move one.
     pub(super) fn on_flow_timer(&mut self, now: Instant, id: FlowId) {
         let Some(flow) = self.peers.flow_mut(id) else { return };
         if flow.owner.user.until.is_some_and(|until| until <= now) {

@@ -1,5 +1,5 @@
-//! What a flow is for: UDP payloads, or one TCP connection. Each service has a file of its own; the life of a flow is the
-//! same for all.
+//! What a flow is for: UDP payloads, or one TCP connection. Each service has a file of its own; the life of a flow is
+//! the same for all.
 
 pub(super) mod race;
 pub(super) mod tcp;
