@@ -84,11 +84,12 @@ impl Proxy {
             return Ok(Reach::Socket { socket, target });
         }
         let deadline = now + self.limits.connect_timeout;
-        Ok(Reach::Race(if self.admission.has_service() {
+        let race = if self.admission.has_service() {
             Race::new(found, port, now, deadline) // the operator chose it
         } else {
             Race::new(&self.targets.permitted(found, user)?, port, now, deadline)
-        }))
+        };
+        Ok(Reach::Race(Box::new(race)))
     }
 
     /// Handles the addresses of a target.

@@ -11,20 +11,20 @@ pub(super) use self::{race::Race, tcp::Tcp, udp::Udp};
 use super::users::EachWay;
 use crate::node::SocketId;
 
-/// A target that is being reached.
+/// A target that is being reached. Most flows are of UDP payloads, and do not pay for the size of the others.
 #[derive(Debug)]
 pub(super) enum Reach {
     /// The socket is being opened.
     Socket { socket: SocketId, target: SocketAddr },
     /// Connections to the target's addresses are tried.
-    Race(Race),
+    Race(Box<Race>),
 }
 
 /// What a granted flow carries.
 #[derive(Debug)]
 pub(super) enum Service {
     Udp(Udp),
-    Tcp(Tcp),
+    Tcp(Box<Tcp>),
 }
 
 impl Service {
@@ -34,14 +34,14 @@ impl Service {
     /// The memory of an idle TCP connection in bytes, with its request stream and its socket.
     pub(super) const TCP_MEMORY: usize = 4000;
 
-    pub(super) const fn target(&self) -> SocketAddr {
+    pub(super) fn target(&self) -> SocketAddr {
         match self {
             Self::Udp(udp) => udp.target,
             Self::Tcp(tcp) => tcp.target,
         }
     }
 
-    pub(super) const fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         match self {
             Self::Udp(_) => Self::UDP_MEMORY,
             Self::Tcp(tcp) => Self::TCP_MEMORY + tcp.splice.socket.unwritten(),
@@ -49,11 +49,11 @@ impl Service {
     }
 
     /// The bytes that a TCP connection has carried. `None`: the meter knows those of UDP payloads.
-    pub(super) const fn tcp_bytes(&self) -> Option<EachWay> {
+    pub(super) fn tcp_bytes(&self) -> Option<EachWay> {
         match self {
             Self::Udp(_) => None,
-            Self::Tcp(Tcp { splice, .. }) => {
-                Some(EachWay { to_target: splice.to_tcp, to_client: splice.from_tcp })
+            Self::Tcp(tcp) => {
+                Some(EachWay { to_target: tcp.splice.to_tcp, to_client: tcp.splice.from_tcp })
             }
         }
     }

@@ -129,7 +129,7 @@ impl Proxy {
             self.targets.disconnect(other);
             self.outputs.push_back(Output::Tcp(TcpOutput::Close(other)));
         }
-        flow.stage = Stage::Open(Service::Tcp(Tcp::new(tcp, form, target)));
+        flow.stage = Stage::Open(Service::Tcp(Box::new(Tcp::new(tcp, form, target))));
         self.stats.tcp.opened += 1;
         self.log.opened(id, flow, target);
         self.set_timer(id);
