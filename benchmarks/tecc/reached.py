@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The table of results and goals, from the full runs in a folder: ID.jsonl or ID.jsonl.xz.
+"""The table of results and goals, from what runs.py has kept of the full runs, in FOLDER/runs.jsonl.xz.
 
     benchmarks/tecc/reached.py FOLDER > reached.md
 """
 
+import functools
 import json
 import lzma
 import math
@@ -49,31 +50,35 @@ def seconds(text):
 
 
 def counted(run):
-    """A run with completion times as all statistics count them, and without its series: a flow that did not complete
+    """A run with completion times as all statistics count them: a flow that did not complete
     counts as the time from its start to the time limit, which is a lower bound. Otherwise a mode would look better the
     more of its runs fail."""
-    for key in ["series", "flow_bytes"]:
-        run.pop(key, None)
     flows = run.pop("flows", [])
     if run["workload"].startswith(ENDLESS):
         return run
     limit = seconds(run["time_limit"])
-    each = [max(limit - it["start_s"], 0) if it["fct_s"] is None else it["fct_s"] for it in flows]
+    each = [max(limit - start, 0) if fct is None else fct for start, fct in flows]
     if not run["completed"]:
         run["fct_s"] = mean(each) if each else limit
         run["fct_over_ideal"] = run["fct_s"] / run["ideal_s"] if run["ideal_s"] else None
-    run["fct_last_s"] = max(each, default=run["fct_s"])
+    run["fct_last_s"] = max(each, default=run["fct_last_s"] or run["fct_s"])
     run["flows_s"] = each
     return run
 
 
+@functools.cache
+def all_runs():
+    """The runs of each figure."""
+    figures = defaultdict(list)
+    with lzma.open(FOLDER / "runs.jsonl.xz", "rt") as lines:
+        for run in map(json.loads, lines):
+            figures[run["figure"]].append(counted(defaultdict(lambda: None, run)))
+    return figures
+
+
 def load(name):
     """The runs of a figure; none if it was not made."""
-    for file, opened in [(FOLDER / f"{name}.jsonl.xz", lzma.open), (FOLDER / f"{name}.jsonl", open)]:
-        if file.exists():
-            with opened(file, "rt") as lines:
-                return [counted(json.loads(line)) for line in lines]
-    return []
+    return all_runs().get(f"tecc/{name}", [])
 
 
 def named(value):
