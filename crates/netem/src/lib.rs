@@ -77,3 +77,8 @@ pub use verifier::{BrokenRule, Violation, Violations};
 fn base_instant() -> std::time::Instant {
     std::time::Instant::now()
 }
+
+/// Runs the example of the page that the registry shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

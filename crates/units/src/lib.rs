@@ -24,3 +24,8 @@ pub use error::ParseUnitError;
 pub use human_duration::HumanDuration;
 pub use rate::Rate;
 pub use ratio::Ratio;
+
+/// Runs the example of the page that the registry shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -79,3 +79,8 @@ pub use tunnel_info::{TunnelInfo, TunnelInfoError};
 pub use uri_template::{Expanded, PathMatcher, TargetError, Template, TemplateError};
 pub use varint::{VarInt, VarIntRangeError};
 pub use version_probe::VersionProbe;
+
+/// Runs the example of the page that the registry shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
