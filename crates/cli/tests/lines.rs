@@ -10,7 +10,7 @@ use std::{
 const MAX_WIDTH: usize = 120;
 
 /// Folders with files that others have written, or that a program has.
-const NOT_OURS: [&str; 4] = ["target", ".git", ".venv", "node_modules"];
+const NOT_OURS: [&str; 5] = ["target", ".git", ".venv", ".cache", "node_modules"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
