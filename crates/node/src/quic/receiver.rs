@@ -141,22 +141,30 @@ impl Receiver {
         let others = self.held - reassembly.held();
         self.waiting -= reassembly.waiting;
         reassembly.waiting += 1;
-        let is_excess = !self.may_grow && reassembly.waiting > UNREAD_PIECES_MAX;
-        if is_excess && !std::mem::replace(&mut self.is_paused, true) {
-            // Before anything is taken, because the engine gives credit for what is taken.
-            self.update_window(engine);
-        }
-        let Some(reassembly) = self.streams.get_mut(&stream) else { return };
-        let mut taking = Taking { reassembly, others, held_max, taken: &mut self.taken };
-        if is_excess {
-            taking.take_excess(engine, stream);
-        }
-        if taking.reassembly.has_gap() {
+        if reassembly.has_gap() {
+            let mut taking = Taking { reassembly, others, held_max, taken: &mut self.taken };
             taking.fill_gap(engine, stream);
         }
         self.held = others + reassembly.held();
         self.waiting += reassembly.waiting;
+        if !self.may_grow && reassembly.waiting > UNREAD_PIECES_MAX {
+            self.take_excess(engine, stream);
+        }
         self.update_window(engine);
+    }
+
+    /// Takes pieces of a stream of which the engine bears no more, because its caller reads nothing.
+    fn take_excess(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
+        self.is_paused = true;
+        // Before anything is taken, because the engine gives credit for what is taken.
+        self.update_window(engine);
+        let held_max = self.base();
+        let Some(reassembly) = self.streams.get_mut(&stream) else { return };
+        let others = self.held - reassembly.held();
+        self.waiting -= reassembly.waiting;
+        Taking { reassembly, others, held_max, taken: &mut self.taken }.take_excess(engine, stream);
+        self.held = others + reassembly.held();
+        self.waiting += reassembly.waiting;
     }
 
     /// Forgets a stream that this end stopped.
@@ -201,10 +209,9 @@ impl Receiver {
         let step = self.first / 8;
         let growth = if self.may_grow { UNREAD_MAX } else { 0 };
         let unread = (self.waiting * PIECE_MAX).min(growth);
-        let base = self.base();
         let room = PIECES_MAX.saturating_sub(self.held.pieces) * BYTES_PER_PIECE;
-        let window = base.saturating_sub(self.held.bytes).max(step).min(room) + unread;
-        let window = if self.is_paused { step } else { window };
+        let usual = self.base().saturating_sub(self.held.bytes).max(step);
+        let window = if self.is_paused { step } else { usual }.min(room) + unread;
         // While the caller reads nothing, the window is exact, so that what may still come fits the engine.
         if window.abs_diff(self.window) >= step || (self.is_paused && window != self.window) {
             self.window = window;
