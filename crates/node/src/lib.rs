@@ -28,6 +28,7 @@ mod script;
 pub mod seal;
 pub mod seldom;
 mod server;
+mod serves;
 mod spare;
 pub mod stats;
 pub mod status;
@@ -42,6 +43,7 @@ pub use node::{Event, Input, Node, Output};
 pub use origin::{Origin, OriginConfig};
 pub use path_report::PathReport;
 pub use proxy::{Proxy, ProxyConfig};
+pub use serves::Serves;
 pub use stats::{ConnectionStats, Stats};
 pub use tandem_wire::StrangerText;
 

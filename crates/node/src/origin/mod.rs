@@ -20,6 +20,7 @@ use tracing::{debug, field::display};
 
 use self::answer::Answer;
 use crate::{
+    Serves,
     h3::{self, Body, End},
     hand_over::BusyNodes,
     limits::Limits,
@@ -167,33 +168,11 @@ impl Origin {
         }
     }
 
-    /// Tells the node that another process at the address gets new connections from now on. It goes on for those that
-    /// it has. It is no longer busy when it has been idle for [`Limits::QUIET`], or after [`Limits::hand_over`].
-    pub fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
-        self.server.hand_over(now, busy);
-    }
-
-    /// Tells the node that the other process has died, so that it gets new connections again.
-    pub fn take_back(&mut self) {
-        self.server.take_back();
-    }
-
-    /// Replaces the certificate and the key. They apply to new connections. The secret of stateless
-    /// resets stays, because the peers of open connections know what follows from it.
-    pub fn set_tls(&mut self, tls: &ServerTls) {
-        self.server.set_tls(tls);
-    }
-
     /// Returns the counters of the origin.
     pub fn stats(&mut self) -> Stats {
         let mut stats = self.stats;
         self.server.add_to(&mut stats, |_, _| {});
         stats
-    }
-
-    /// Returns the state of the origin, with this number of its busiest connections.
-    pub fn status(&mut self, busiest: usize) -> Status {
-        self.server.status(self.stats, busiest)
     }
 
     /// Returns the number of bytes of uploads that were received.
@@ -480,6 +459,24 @@ impl Origin {
         if !matches!(exchange.state, State::Opening) {
             self.outputs.push_back(Output::CloseFile(exchange.file));
         }
+    }
+}
+
+impl Serves for Origin {
+    fn set_tls(&mut self, tls: &ServerTls) {
+        self.server.set_tls(tls);
+    }
+
+    fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
+        self.server.hand_over(now, busy);
+    }
+
+    fn take_back(&mut self) {
+        self.server.take_back();
+    }
+
+    fn status(&mut self, busiest: usize) -> Status {
+        self.server.status(self.stats, busiest)
     }
 }
 

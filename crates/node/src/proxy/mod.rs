@@ -58,7 +58,6 @@ use crate::{
     beside::{BesideFlows, FlowId},
     guesses::Guesses,
     h3,
-    hand_over::BusyNodes,
     limits::Limits,
     mode::Oversize,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
@@ -235,24 +234,6 @@ impl Proxy {
             outputs: VecDeque::from([open]),
             stats: Stats::default(),
         })
-    }
-
-    /// Tells the node that another process at the address gets new connections from now on. It goes on for those that
-    /// it has. It is no longer busy when it has been idle for [`Limits::QUIET`], or after [`Limits::hand_over`].
-    pub fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
-        self.server.hand_over(now, busy);
-    }
-
-    /// Tells the node that the other process has died, so that it gets new connections again.
-    pub fn take_back(&mut self) {
-        self.server.take_back();
-    }
-
-    /// Replaces the certificate, the key and the authentication of clients. They apply to new
-    /// connections. The secret of stateless resets stays, because the peers of open connections
-    /// know what follows from it.
-    pub fn set_tls(&mut self, tls: &ServerTls) {
-        self.server.set_tls(tls);
     }
 
     /// Replaces the rule for which clients may use the proxy. It applies to new requests. Flows that

@@ -1,16 +1,30 @@
-//! What an operator sees of a proxy.
+//! What the program that runs a proxy does with it, and what an operator sees of it.
+
+use std::time::Instant;
 
 use tandem_units::ByteCount;
 
 use super::{Proxy, request::Asks};
 use crate::{
-    quic::ConnectionId,
+    BusyNodes, Serves,
+    quic::{ConnectionId, ServerTls},
     status::{Status, TunnelStatus},
 };
 
-impl Proxy {
-    /// The state of the proxy, with this number of its busiest connections.
-    pub fn status(&mut self, busiest: usize) -> Status {
+impl Serves for Proxy {
+    fn set_tls(&mut self, tls: &ServerTls) {
+        self.server.set_tls(tls);
+    }
+
+    fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
+        self.server.hand_over(now, busy);
+    }
+
+    fn take_back(&mut self) {
+        self.server.take_back();
+    }
+
+    fn status(&mut self, busiest: usize) -> Status {
         let own = self.own_stats();
         let mut status = self.server.status(own, busiest);
         status.queued = self.tunnel_queue();
@@ -19,7 +33,9 @@ impl Proxy {
         }
         status
     }
+}
 
+impl Proxy {
     fn tunnel_status(&self, id: ConnectionId) -> Option<TunnelStatus> {
         let peer = self.peers.get(id)?;
         let flows = peer.flows.values();

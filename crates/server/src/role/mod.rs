@@ -5,16 +5,14 @@ mod paths;
 mod pep;
 mod proxy;
 
-use std::{net::SocketAddr, os::unix::net::UnixStream, path::Path, sync::Arc, time::Instant};
+use std::{net::SocketAddr, os::unix::net::UnixStream, path::Path, sync::Arc};
 
 use tandem_net::{DriverStats, Files};
 use tandem_node::{
-    BusyNodes,
+    Serves,
     limits::Limits,
-    node::Node,
     proxy::Users,
     quic::{ServerTls, Transport},
-    status::Status,
 };
 
 pub use self::{
@@ -32,21 +30,6 @@ use crate::{
 /// What changes at each node.
 pub type Change<N> = Arc<dyn Fn(&mut N) + Send + Sync>;
 
-/// A node that serves.
-pub trait Serves: Node + Send + 'static {
-    /// New connections get this certificate.
-    fn set_tls(&mut self, tls: &ServerTls);
-
-    /// Another process takes over the address.
-    fn hand_over(&mut self, now: Instant, busy: BusyNodes);
-
-    /// The other process has died.
-    fn take_back(&mut self);
-
-    /// What operators see, with so many connections.
-    fn status(&mut self, busiest: usize) -> Status;
-}
-
 /// What has been read again, and what to call it.
 pub struct Reloaded<N> {
     /// The change at each node.
@@ -58,7 +41,7 @@ pub struct Reloaded<N> {
 /// What a server is, besides what all servers are.
 pub trait Role: Sync {
     /// Its nodes.
-    type Node: Serves;
+    type Node: Serves + Send + 'static;
     /// What its nodes are made from.
     type Config;
     /// What runs beside its nodes.

@@ -4,19 +4,17 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
 };
 
 use serde::Serialize;
 use tandem_net::{DriverStats, Files};
 use tandem_node::{
-    BusyNodes, Origin,
+    Origin, Serves,
     limits::Limits,
     quic::{Peps, ServerTls, Transport},
-    status::Status,
 };
 
-use super::{Reloaded, Role, Serves, paths::Paths};
+use super::{Reloaded, Role, paths::Paths};
 use crate::{
     admin::{self, Admin, BUSIEST},
     capacity::descriptors,
@@ -136,23 +134,5 @@ impl Role for OriginRole {
 
     fn reload(&self, _: &OriginRunning) -> Result<Reloaded<Origin>, SetupError> {
         Ok(Reloaded { change: Arc::new(|_: &mut Origin| {}), what: Vec::new() })
-    }
-}
-
-impl Serves for Origin {
-    fn set_tls(&mut self, tls: &ServerTls) {
-        self.set_tls(tls);
-    }
-
-    fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
-        self.hand_over(now, busy);
-    }
-
-    fn take_back(&mut self) {
-        self.take_back();
-    }
-
-    fn status(&mut self, busiest: usize) -> Status {
-        Self::status(self, busiest)
     }
 }

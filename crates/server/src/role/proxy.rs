@@ -6,7 +6,6 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
 };
 
 use ipnet::IpNet;
@@ -15,17 +14,16 @@ use serde_with::{DisplayFromStr, serde_as};
 use tandem_files::setting::{Setting, Within};
 use tandem_net::{DriverStats, Files, Listeners};
 use tandem_node::{
-    BusyNodes, Proxy, ProxyConfig,
+    Proxy, ProxyConfig, Serves,
     limits::Limits,
     mode::Oversize,
     proxy::{TargetPolicy, TcpPorts, Users},
     quic::{ServerTls, Transport},
-    status::Status,
 };
 use tandem_units::HumanDuration;
 use tandem_wire::Template;
 
-use super::{ProxyPepSetup, Reloaded, Role, Serves};
+use super::{ProxyPepSetup, Reloaded, Role};
 use crate::{
     admin::{self, Admin, BUSIEST},
     capacity::descriptors,
@@ -236,23 +234,5 @@ impl Role for ProxyRole {
 
     fn hand_over(running: &ProxyRunning, usage: UnixStream) {
         running.keeper.hand_over(usage);
-    }
-}
-
-impl Serves for Proxy {
-    fn set_tls(&mut self, tls: &ServerTls) {
-        self.set_tls(tls);
-    }
-
-    fn hand_over(&mut self, now: Instant, busy: BusyNodes) {
-        self.hand_over(now, busy);
-    }
-
-    fn take_back(&mut self) {
-        self.take_back();
-    }
-
-    fn status(&mut self, busiest: usize) -> Status {
-        Self::status(self, busiest)
     }
 }

@@ -3,14 +3,14 @@
 use std::{cell::RefCell, os::unix::net::UnixStream, path::PathBuf, sync::Arc};
 
 use tandem_net::clock;
-use tandem_node::BusyNodes;
+use tandem_node::{BusyNodes, Serves};
 
 use super::prepared::{certificate_files, reread};
 use crate::{
     acme::{self, Renewals},
     error::{ServeError, SetupError},
     process::say,
-    role::{Change, Reloaded, Role, Serves},
+    role::{Change, Reloaded, Role},
     setup::Setup,
     tls::Identity,
 };
