@@ -17,7 +17,11 @@ pub(crate) use self::{
     origin::{Origin, OriginSettings},
     proxy::{Proxy, ProxySettings},
 };
-use crate::{error::CliError, text};
+use crate::{
+    config::{Layered, Settings},
+    error::CliError,
+    text,
+};
 
 /// The settings that a server runs with.
 #[derive(Debug, Serialize)]
@@ -26,6 +30,12 @@ pub(crate) struct Served<R> {
     pub(crate) setup: Setup,
     #[serde(flatten)]
     pub(crate) role: R,
+}
+
+/// Runs a server with these settings until a signal ends it, or prints them if that was asked for.
+fn serve<R: Role>(settings: &Layered<impl Settings<Setup = Served<R>>>) -> Result<(), CliError> {
+    let served = settings.load()?;
+    served.run(|limits| settings.checked(&served, limits))
 }
 
 impl<R: Role> Served<R> {

@@ -12,7 +12,7 @@ use tandem_server::{
 };
 use tandem_units::ByteCount;
 
-use super::{Served, fleet::FleetSettings, tls::ServerTlsSettings};
+use super::{Served, fleet::FleetSettings, serve, tls::ServerTlsSettings};
 use crate::{
     config::{Layered, ListenAddr, Settings, TransportSettings, transport_of_origin},
     error::{CliError, ConfigError},
@@ -36,8 +36,7 @@ pub(crate) struct Origin {
 impl Origin {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = self.settings.load()?;
-        setup.run(|limits| self.settings.checked(&setup, limits))
+        serve(&self.settings)
     }
 }
 

@@ -14,7 +14,7 @@ use tandem_server::{
 use tandem_units::HumanDuration;
 
 use super::{
-    Served, fleet::FleetSettings, pep::ProxyPepSettings, tls::ServerTlsSettings,
+    Served, fleet::FleetSettings, pep::ProxyPepSettings, serve, tls::ServerTlsSettings,
     users::UsersSettings,
 };
 use crate::{
@@ -43,8 +43,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let setup = self.settings.load()?;
-        setup.run(|limits| self.settings.checked(&setup, limits))
+        serve(&self.settings)
     }
 }
 

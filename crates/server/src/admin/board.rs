@@ -11,12 +11,12 @@ use std::{
 use prometheus_client::metrics::histogram::Histogram;
 use tandem_net::clock;
 use tandem_node::{
-    stats::{ConnectionStats, Dropped},
+    stats::{ConnectionStats, Stats},
     status::ConnectionStatus,
 };
 
 use super::{
-    BUSIEST, Facts, OfProcess, Seen, has_stopped, metrics,
+    BUSIEST, Facts, OfProcess, Seen, causes, has_stopped, metrics,
     now::{Connections, Flows, History, Memory, Now, Queue, Rates, Rtt, Tunnel},
     takes_connections,
     users::UserSeries,
@@ -123,7 +123,7 @@ impl<'a> Board<'a> {
             },
             queue: Queue { bytes: sum(|it| it.status.queued.get()), longest_wait_s: wait },
             rtt: rtt(seen),
-            dropped: sums(seen, dropped),
+            dropped: sums(seen, |stats| causes::dropped(&stats.dropped)),
             refused: sums(seen, refused),
             rates: rates(seen),
             history: self.history(),
@@ -147,42 +147,17 @@ impl<'a> Board<'a> {
 
 fn sums(
     seen: &[Arc<Seen>],
-    causes: fn(&Seen) -> Vec<(&'static str, u64)>,
+    causes: fn(&Stats) -> [(&'static str, u64); 8],
 ) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
-    for (cause, count) in seen.iter().flat_map(|seen| causes(seen)) {
+    for (cause, count) in seen.iter().flat_map(|seen| causes(&seen.status.stats)) {
         *sums.entry(cause.to_owned()).or_default() += count;
     }
     sums
 }
 
-fn dropped(seen: &Seen) -> Vec<(&'static str, u64)> {
-    let Dropped {
-        queue_full,
-        too_large,
-        unknown_context,
-        unknown_flow,
-        malformed,
-        deadline,
-        standing_queue,
-        over_share,
-        too_many_flows: _, // of clients
-    } = seen.status.stats.dropped;
-    vec![
-        ("queue_full", queue_full),
-        ("standing_queue", standing_queue),
-        ("over_share", over_share),
-        ("deadline", deadline),
-        ("too_large", too_large),
-        ("unknown_context", unknown_context),
-        ("unknown_flow", unknown_flow),
-        ("malformed", malformed),
-    ]
-}
-
-fn refused(seen: &Seen) -> Vec<(&'static str, u64)> {
-    let stats = &seen.status.stats;
-    vec![
+const fn refused(stats: &Stats) -> [(&'static str, u64); 8] {
+    [
         ("requests", stats.requests_refused),
         ("requests_without_token", stats.denied.no_token),
         ("requests_with_wrong_token", stats.denied.wrong_token),

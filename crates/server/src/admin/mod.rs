@@ -5,6 +5,7 @@
 
 mod addr;
 mod board;
+mod causes;
 mod metrics;
 mod now;
 mod page;

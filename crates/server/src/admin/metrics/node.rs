@@ -5,14 +5,14 @@ use tandem_net::DriverStats;
 use tandem_node::{
     quic::{PepAckStats, UnusablePackets},
     stats::{
-        Accepting, BesideStats, Broken, Denied, Dropped, FeedbackStats, FlowsEnded, GivenUp,
-        Orders, Repaired, ShareStats, Stats, TcpStats,
+        Accepting, BesideStats, Broken, Denied, FeedbackStats, FlowsEnded, GivenUp, Orders,
+        Repaired, ShareStats, Stats, TcpStats,
     },
     tunnel::resequence::{GivenUpGaps, ResequencerStats},
 };
 
 use super::{
-    super::RoleName,
+    super::{RoleName, causes},
     family::{Family, Kind},
 };
 
@@ -214,17 +214,6 @@ fn of_tcp(stats: &TcpStats) -> Vec<Family> {
 }
 
 fn of_tunnels(stats: &Stats) -> Vec<Family> {
-    let Dropped {
-        queue_full,
-        too_large,
-        unknown_context,
-        unknown_flow,
-        malformed,
-        deadline,
-        standing_queue,
-        over_share,
-        too_many_flows: _, // of clients
-    } = stats.dropped;
     let BesideStats { sent, received, refused } = stats.beside;
     let FeedbackStats { sent: reports, used, stale, malformed: malformed_reports } = stats.feedback;
     let tandem_pep::Stats { observed, notices, untold } = stats.pep;
@@ -232,16 +221,7 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
         Family::counters(
             ("tandem_datagrams_dropped_total", "cause"),
             "UDP payloads that tunnels dropped",
-            [
-                ("queue_full", queue_full),
-                ("standing_queue", standing_queue),
-                ("over_share", over_share),
-                ("deadline", deadline),
-                ("too_large", too_large),
-                ("unknown_context", unknown_context),
-                ("unknown_flow", unknown_flow),
-                ("malformed", malformed),
-            ],
+            causes::dropped(&stats.dropped),
         ),
         Family::counter(
             "tandem_datagrams_in_capsules_total",
