@@ -101,7 +101,7 @@ impl Proxy {
     ) {
         // The flow may have ended before the answer arrived.
         let Some(id) = self.targets.on_answer(query) else { return };
-        let Some(flow) = self.peers.flow_mut(id) else { return };
+        let Some((flow, _)) = self.peers.flow_of_target(id) else { return };
         let (asks, (host, port), user) =
             (flow.asks, flow.requested.clone(), flow.owner.user.clone());
         // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the request".
@@ -241,12 +241,11 @@ impl Proxy {
     /// before its stream ends. The stream of another client is reset.
     pub(super) fn end_unreachable(&mut self, socket: SocketId, error: io::ErrorKind) {
         let Some(id) = self.targets.flow_of(socket) else { return };
-        let Some(peer) = self.peers.get_mut(id.0) else { return };
-        let Some(flow) = peer.flows.get(&id.1) else { return };
+        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else { return };
         let user = display(&flow.owner.user);
         debug!(connection = id.0.0, flow = id.1.0, %user, %error, "the target's socket failed");
         // A frame that was sent in part can only be cut by a reset.
-        let can_explain = peer.tunnel.explains_end(id.1) && !peer.tunnel.is_within_frame(id.1);
+        let can_explain = tunnel.explains_end(id.1) && !tunnel.is_within_frame(id.1);
         let fate = match flow.open().filter(|_| can_explain) {
             Some((_, target)) => {
                 StreamFate::FinishWith(encode_proxy_status(&unreachable(target, error)))

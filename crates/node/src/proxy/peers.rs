@@ -97,6 +97,23 @@ impl Peers {
         self.by_connection.get_mut(&id)?.flows.get_mut(&stream).map(Box::as_mut)
     }
 
+    /// The flow for which [`Targets`](super::Targets) has a socket, a connection or a look-up, and its tunnel. The end
+    /// of a flow gives these up, so that there always is one.
+    pub(super) fn flow_of_target(
+        &mut self,
+        (id, stream): FlowId,
+    ) -> Option<(&mut Flow, &mut ProxyTunnel)> {
+        let peer = self.by_connection.get_mut(&id).map(Box::as_mut);
+        let found = peer.and_then(|Peer { flows, tunnel, .. }| {
+            Some((flows.get_mut(&stream).map(Box::as_mut)?, tunnel))
+        });
+        debug_assert!(
+            found.is_some(),
+            "what reaches a target has outlived flow {stream:?} of {id:?}"
+        );
+        found
+    }
+
     /// Inserts a flow. `None`: there is no such connection.
     pub(super) fn insert_flow(
         &mut self,

@@ -119,7 +119,7 @@ impl Proxy {
 
     /// Grants a request with the connection that was opened first. The other attempts end.
     fn on_connected(&mut self, now: Instant, id: FlowId, tcp: TcpId) {
-        let Some(flow) = self.peers.flow_mut(id) else { return };
+        let Some((flow, _)) = self.peers.flow_of_target(id) else { return };
         let Asks::Tcp(form) = flow.asks else { return };
         let Some((race, target)) = flow.race().and_then(|race| Some((&*race, race.address(tcp)?)))
         else {

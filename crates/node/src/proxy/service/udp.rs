@@ -141,13 +141,12 @@ impl Proxy {
         if let Some(client) = self.client(id.0) {
             self.targets.on_opened(socket, local, client);
         }
-        let Some(peer) = self.peers.get_mut(id.0) else { return };
-        let Some(flow) = peer.flows.get_mut(&id.1) else { return };
+        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else { return };
         let Stage::Reaching(Reach::Socket { target, .. }) = flow.stage else { return };
         flow.stage = Stage::Open(Service::Udp(Udp::new(now, socket, target)));
         flow.last_active = now;
         self.log.opened(id, flow, target);
-        let mut headers = peer.tunnel.grant(now, id.1);
+        let mut headers = tunnel.grant(now, id.1);
         if let Some(connection) = self.server.connection(id.0)
             && let Some(path) = connection.path()
         {
@@ -164,8 +163,7 @@ impl Proxy {
     /// Passes a payload from a target to its client's tunnel.
     pub(in crate::proxy) fn from_target(&mut self, now: Instant, socket: SocketId, payload: &[u8]) {
         let Some(id) = self.targets.flow_of(socket) else { return };
-        let Some(peer) = self.peers.get_mut(id.0) else { return };
-        let Some(flow) = peer.flows.get_mut(&id.1) else { return };
+        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else { return };
         flow.last_active = now;
         match flow.owner.meter.datagram(now, Direction::ToClient, payload.len()) {
             Verdict::Pass => {}
@@ -184,7 +182,7 @@ impl Proxy {
             && let Some(connection) = self.server.connection(id.0)
             && let Some(path) = connection.path()
             && self.beside.send(
-                (now, peer.tunnel.holds(id.1)),
+                (now, tunnel.holds(id.1)),
                 id,
                 payload,
                 (LISTEN, path, connection.packet_size_max()),
@@ -193,14 +191,14 @@ impl Proxy {
             udp.to_client_datagrams += 1;
             udp.beside_datagrams += 1;
             if let Some(size) = udp.beside_size.on_packet(payload.len()) {
-                peer.tunnel.promise(id.1, size);
+                tunnel.promise(id.1, size);
             }
             self.stats.to_client_datagrams += 1;
             self.stats.to_client_bytes += payload.len() as u64;
             return;
         }
         let Some(mut carrier) = self.server.carrier(id.0) else { return };
-        match peer.tunnel.send(now, &mut carrier, id.1, payload) {
+        match tunnel.send(now, &mut carrier, id.1, payload) {
             Ok(()) => {
                 udp.to_client_datagrams += 1;
                 self.stats.to_client_datagrams += 1;
