@@ -254,8 +254,8 @@ fn tests_read_command_lines_without_the_variables_and_the_terminal_of_their_call
     assert!(reading >= 4, "only {reading} files read command lines");
 }
 
-/// Types of which nobody can make a text that misleads a reader: numbers, addresses, names out of closed lists, what
-/// the operating system says, and texts in the form in which they can be shown.
+/// Types that cannot show misleading text: numbers, addresses, names from fixed lists, messages of the operating
+/// system, and text that is already escaped.
 const HARMLESS: [&str; 32] = [
     "bool",
     "char",

@@ -50,8 +50,8 @@ pub(crate) trait QueueCarrier {
     fn finish(&mut self, stream: StreamId);
 }
 
-/// An open HTTP connection. Whoever takes it from its [`Server`](crate::server::Server) or client thereby gives the
-/// connection a turn to send.
+/// An open HTTP connection. Borrowing it from its [`Server`](crate::server::Server) or client also schedules the
+/// connection to send.
 pub(crate) struct Carrier<'a> {
     session: &'a mut Session,
     connection: &'a mut Connection,

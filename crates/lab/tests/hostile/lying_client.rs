@@ -149,7 +149,7 @@ impl Case {
         let (mut before, mut came_before) = (bed.counted(), 0);
         for number in 1..=seconds * 25 {
             bed.world.run_for(INTERVAL);
-            // This client's engine bears only so many gaps in a stream. A lie may then end its own connection.
+            // The client's engine closes a connection on which a stream has too many gaps. A lie may cause that.
             if bed.world.node(liar).closed.is_some() {
                 break;
             }

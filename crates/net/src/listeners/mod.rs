@@ -59,8 +59,8 @@ impl Listener {
 ///
 /// Each node has a few sockets, its lanes. The sender's address and port choose among them.
 ///
-/// A process that takes over the address has as many nodes and lanes, and gets all sockets. No socket is ever closed
-/// while one of the processes runs, because the kernel would then number the others anew.
+/// A process that takes over the address has the same number of nodes and lanes, and gets all sockets. No socket is
+/// closed while one of the processes runs, because the kernel would then renumber the remaining ones.
 #[derive(Debug)]
 pub struct Listeners {
     sockets: Vec<Arc<UdpSocket>>,

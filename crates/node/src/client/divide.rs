@@ -23,8 +23,8 @@ use crate::tunnel::share::{Claim, IDLE_INTERVALS, START_INTERVALS, share};
 /// first.
 const TOLD_MAX: usize = 64;
 
-/// Divides reports among flows. The flows of the last hop bound its size. What an interval is to a proxy is the time
-/// before a report here.
+/// Divides reports among flows. It has at most one entry for each flow of the last hop. Where a proxy counts
+/// intervals, this counts reports.
 #[derive(Debug, Default)]
 pub(super) struct Division {
     parts: BTreeMap<Carries, Part>,
@@ -63,7 +63,7 @@ impl Part {
         self.age < START_INTERVALS
     }
 
-    /// Ends the time before a report, in which so many bytes have come.
+    /// Measures the flow over the time since the last report, in which this many bytes have arrived.
     fn measure(&mut self, arrived: u64, config: &FlowConfig, elapsed: Duration) {
         self.arrived = arrived;
         self.idle = if self.arrived == 0 { self.idle.saturating_add(1) } else { 0 };
