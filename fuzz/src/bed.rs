@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     hash::{DefaultHasher, Hasher},
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::OnceLock,
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use tandem_node::{
     Event, Input, Node, Origin, OriginConfig, Output, Proxy, ProxyConfig, Stats,
     limits::Limits,
     node::{
-        FileError, FileId, FileMeta, QueryId, Received, ResolveError, SocketId, SocketKind,
+        FileError, FileId, FileMeta, Progress, QueryId, Received, ResolveError, SocketId, SocketKind,
         Transmit,
     },
     proxy::{Access, TargetPolicy},
@@ -256,15 +256,22 @@ impl<C: Client, S: Server> Bed<C, S> {
         let Some((socket, _)) = self.nth_socket(index, Socket::Asked) else { return false };
         let state = if how.is_ok() { Socket::Open } else { Socket::Failed };
         self.set_state(socket, state);
-        let result = how.map(|()| server_address());
+        let result = how.map(|()| server_address()).map_err(Into::into);
         self.feed(Input::SocketOpened { socket, result });
         true
     }
 
-    pub fn answer_query(&mut self, index: u8, result: Result<Vec<IpAddr>, ResolveError>) {
+    pub fn answer_query(
+        &mut self,
+        index: u8,
+        (result, progress): (Result<Vec<IpAddr>, ResolveError>, Progress),
+    ) {
         let Some(index) = usize::from(index).checked_rem(self.queries.len()) else { return };
         if let Some(query) = self.queries.remove(index) {
-            self.feed(Input::Resolved { query, result });
+            if progress == Progress::Partial {
+                self.queries.push_back(query);
+            }
+            self.feed(Input::Resolved { query, result, progress });
         }
     }
 
@@ -361,7 +368,7 @@ impl<C: Client, S: Server> Bed<C, S> {
                     self.set_state(socket, Socket::Closed);
                 }
                 Output::Resolve { query, host } => {
-                    assert!(host.parse::<IpAddr>().is_err(), "{host} needs no resolver");
+                    assert!(host.parse::<Ipv6Addr>().is_err(), "{host} needs no resolver");
                     self.queries.push_back(query);
                 }
                 Output::Event(Event::Closed(result)) => {
@@ -441,7 +448,7 @@ impl<C: Client, S: Server> Bed<C, S> {
                 let result = if peer.port().is_multiple_of(2) {
                     Ok(peer)
                 } else {
-                    Err(io::ErrorKind::ConnectionRefused)
+                    Err(io::ErrorKind::ConnectionRefused.into())
                 };
                 if result.is_err() {
                     self.tcp.remove(&tcp);

@@ -14,7 +14,7 @@ use tandem_node::{
     Client, Event, Input, Node, Output,
     client::FlowId,
     limits::Limits,
-    node::{QueryId, Received, ResolveError, ServiceEndpoint, SocketId, SocketKind, Transmit},
+    node::{Progress, QueryId, Received, ResolveError, ServiceEndpoint, SocketId, SocketKind, Transmit},
     tcp::{ListenerId, TcpId, TcpInput, TcpOutput},
 };
 use tandem_wire::HttpDatagram;
@@ -237,10 +237,12 @@ impl ClientBed {
             None => Input::Resolved {
                 query,
                 result: result.map(|all| all.iter().map(SocketAddr::ip).collect()),
+                progress: Progress::Complete,
             },
             Some(_) => Input::ServiceResolved {
                 query,
                 result: result.map(|addresses| vec![ServiceEndpoint { priority: 1, addresses }]),
+                progress: Progress::Complete,
             },
         });
     }
@@ -365,7 +367,7 @@ impl ClientBed {
                 let old = self.sockets.insert(socket, (is_open, kind));
                 assert_eq!(old, None, "{socket:?} is opened twice");
                 let local = SocketAddr::from(([127, 0, 0, 1], 50_000));
-                let result = if is_open { Ok(local) } else { Err(ErrorKind::AddrInUse) };
+                let result = if is_open { Ok(local) } else { Err(ErrorKind::AddrInUse.into()) };
                 self.feed(Input::SocketOpened { socket, result });
             }
             Output::CloseSocket(socket) => {

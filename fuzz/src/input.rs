@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use tandem_node::node::ResolveError;
+use tandem_node::node::{Progress, ResolveError};
 use tandem_wire::{
     CidCapsule, CidReason, HttpDatagram, QuarterStreamId, RequestHead, ResponseHead, Settings,
     TunnelInfo, VarInt, encode_data_header, encode_datagram_capsule, encode_headers,
@@ -167,14 +167,18 @@ pub fn datagram(quarter_stream_id: u64, context_id: u8, payload: &[u8]) -> Bytes
         .encode_to_bytes()
 }
 
-/// An answer of a name server.
-pub fn resolved(answer: u8) -> Result<Vec<IpAddr>, ResolveError> {
+/// An answer of a resolver.
+pub fn resolved(answer: u8) -> (Result<Vec<IpAddr>, ResolveError>, Progress) {
     let address = |text: &str| text.parse().expect("it is an address");
-    match answer % 5 {
+    let result = match answer % 5 {
         0 => Ok(vec![address("10.0.0.2")]),
         1 => Ok(vec![address("127.0.0.1"), address("10.0.0.3"), address("::1")]),
         2 => Ok(vec![]),
         3 => Err(ResolveError::NotFound),
         _ => Err(ResolveError::Unreachable),
-    }
+    };
+    let has_address = result.as_ref().is_ok_and(|found: &Vec<_>| !found.is_empty());
+    let progress =
+        if answer & 0x80 != 0 && has_address { Progress::Partial } else { Progress::Complete };
+    (result, progress)
 }

@@ -9,8 +9,14 @@ use x509_parser::prelude::ASN1Time;
 /// A sentence to append to the error, beginning with "; ", or nothing.
 pub(crate) fn try_this(error: &ClientError) -> String {
     let advice = match error {
-        ClientError::Listen { address, kind: io::ErrorKind::PermissionDenied }
-            if address.port() < FIRST_FREE_PORT =>
+        ClientError::Listen { error, .. } | ClientError::Socket(error)
+            if error.kind == io::ErrorKind::Unsupported =>
+        {
+            Some(LACKS_CALLS)
+        }
+        ClientError::Listen { address, error }
+            if error.kind == io::ErrorKind::PermissionDenied
+                && address.port() < FIRST_FREE_PORT =>
         {
             Some(
                 "ports below 1024 need a right: AmbientCapabilities=CAP_NET_BIND_SERVICE in the systemd \
@@ -47,6 +53,10 @@ pub(crate) fn try_this(error: &ClientError) -> String {
     };
     advice.map_or_else(String::new, |advice| format!("; {advice}"))
 }
+
+/// What to do without the system call that receives packets.
+const LACKS_CALLS: &str = "this kernel or sandbox lacks the system call recvmmsg, with which packets are received: \
+     let the sandbox permit it, or use a newer kernel (Linux 2.6.33)";
 
 /// The first port that every program may listen on.
 const FIRST_FREE_PORT: u16 = 1024;
@@ -171,9 +181,10 @@ mod tests {
             (443, io::ErrorKind::PermissionDenied, "CAP_NET_BIND_SERVICE"),
             (4433, io::ErrorKind::PermissionDenied, "choose another address"),
             (443, io::ErrorKind::AddrInUse, "choose another address"),
+            (443, io::ErrorKind::Unsupported, "recvmmsg"),
         ] {
             let address = ([0, 0, 0, 0], port).into();
-            let said = try_this(&ClientError::Listen { address, kind });
+            let said = try_this(&ClientError::Listen { address, error: kind.into() });
             assert!(said.contains(advice), "{port}, {kind}: {said}");
         }
     }

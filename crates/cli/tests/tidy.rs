@@ -165,7 +165,7 @@ fn only_two_modules_and_the_sockets_name_the_engine() {
 fn nothing_below_net_names_a_runtime() {
     let manifests = manifests();
     for name in SANS_IO {
-        for dependency in ["tokio", "noq-udp", "socket2", "hickory-resolver"] {
+        for dependency in ["tokio", "noq-udp", "socket2", "hickory-proto"] {
             assert!(!manifests[name].iter().any(|used| used == dependency), "{name}: {dependency}");
         }
     }
@@ -521,8 +521,8 @@ const BYTES_TO_TEXT: [(&str, &str); 14] = [
     ),
     ("wire/src/message.rs", "a pseudo-header field, which is checked afterwards"),
     ("wire/src/stranger_text.rs", "the type itself"),
-    ("net/src/resolver.rs", "Name::from_utf8 reads a host that was checked"),
-    ("net/src/resolver/service.rs", "Name::from_utf8 reads a host that was checked"),
+    ("net/src/resolver/names.rs", "Name::from_utf8 reads a host that was checked"),
+    ("net/src/resolver/watched.rs", "files of the operator, whose names become names of DNS"),
 ];
 
 #[test]

@@ -15,10 +15,11 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use tandem_node::{
-    node::{FileError, FileId, FileMeta, Input, QueryId},
+    node::{FileError, FileId, FileMeta, Input, Progress, QueryId},
     tcp::{TcpId, TcpInput},
 };
 use tokio::{
+    sync::mpsc,
     task::{JoinError, spawn_blocking},
     time::sleep_until,
 };
@@ -41,6 +42,8 @@ const OWNERS_PAUSE_FACTOR: u32 = 4;
 /// file.
 pub(crate) struct Requests {
     in_flight: FuturesUnordered<BoxFuture<'static, Answer>>,
+    /// Answers of requests that are still in flight: a few for each name.
+    parts: (mpsc::UnboundedSender<Input>, mpsc::UnboundedReceiver<Input>),
     resolver: Option<Resolver>,
     files: Option<Files>,
     open: BTreeMap<FileId, FileState>,
@@ -65,23 +68,29 @@ impl Requests {
     /// for the first query. Without files, every file is "not found".
     pub(crate) fn new(resolver: Option<Resolver>, files: Option<Files>) -> Self {
         let (in_flight, open) = (FuturesUnordered::new(), BTreeMap::new());
-        Self { in_flight, resolver, files, open, next_look: None }
+        Self { in_flight, parts: mpsc::unbounded_channel(), resolver, files, open, next_look: None }
     }
 
     pub(crate) fn resolve(&mut self, query: QueryId, host: String) {
         let resolver = self.resolver.get_or_insert_with(Resolver::from_system).clone();
+        let parts = self.parts.0.clone();
         let answer = async move {
-            let result = resolver.resolve(&host).await;
-            Answer::Other(Input::Resolved { query, result })
+            let resolved = |result, progress| Input::Resolved { query, result, progress };
+            let part = |found| drop(parts.send(resolved(Ok(found), Progress::Partial)));
+            let result = resolver.resolve(&host, part).await;
+            Answer::Other(resolved(result, Progress::Complete))
         };
         self.in_flight.push(answer.boxed());
     }
 
     pub(crate) fn resolve_service(&mut self, query: QueryId, host: String, port: u16) {
         let resolver = self.resolver.get_or_insert_with(Resolver::from_system).clone();
+        let parts = self.parts.0.clone();
         let answer = async move {
-            let result = resolver.resolve_service(&host, port).await;
-            Answer::Other(Input::ServiceResolved { query, result })
+            let resolved = |result, progress| Input::ServiceResolved { query, result, progress };
+            let part = |found| drop(parts.send(resolved(Ok(found), Progress::Partial)));
+            let result = resolver.resolve_service(&host, port, part).await;
+            Answer::Other(resolved(result, Progress::Complete))
         };
         self.in_flight.push(answer.boxed());
     }
@@ -141,9 +150,15 @@ impl Requests {
 
     /// Appends the answers that have arrived to `inputs`.
     pub(crate) fn poll_answers(&mut self, context: &mut Context<'_>, inputs: &mut Vec<Input>) {
+        let mut last = Vec::new();
         while let Poll::Ready(Some(answer)) = self.in_flight.poll_next_unpin(context) {
-            inputs.extend(self.input(answer));
+            last.extend(self.input(answer));
         }
+        // The parts of an answer come before its end.
+        while let Poll::Ready(Some(part)) = self.parts.1.poll_recv(context) {
+            inputs.push(part);
+        }
+        inputs.append(&mut last);
     }
 
     /// Converts an answer to an input, or to `None` if the node has closed the file in the

@@ -4,18 +4,18 @@ use std::{
     array, io,
     io::IoSliceMut,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use bytes::BytesMut;
 use noq_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use tandem_node::{
-    buffers,
+    OsError, buffers,
     node::{Ecn, Received, SocketId, SocketKind, Transmit},
 };
 use tokio::io::{Interest, unix::AsyncFd};
-use tracing::{debug, trace};
+use tracing::{debug, trace, warn};
 
 use crate::stats::DriverStats;
 
@@ -98,6 +98,7 @@ impl UdpSocket {
         peer: Option<SocketAddr>,
         options: SocketOptions,
     ) -> io::Result<Self> {
+        check_system_calls()?;
         let state = UdpSocketState::new((&socket).into())?;
         let io = watched(socket)?;
         let local = io.get_ref().local_addr()?;
@@ -384,11 +385,14 @@ pub(crate) fn bound(
     buffers: Buffers,
     prepare: impl FnOnce(&Socket) -> io::Result<()>,
 ) -> io::Result<Socket> {
-    let bind = match kind {
-        SocketKind::Listen(address) => address,
-        SocketKind::ForPeer(peer) | SocketKind::Connected(peer) => any_address(canonical(peer)),
+    let form = (Type::DGRAM, Protocol::UDP);
+    let (socket, bind) = match kind {
+        SocketKind::Listen(address) => socket_to_listen(address, form)?,
+        SocketKind::ForPeer(peer) | SocketKind::Connected(peer) => {
+            let bind = any_address(canonical(peer));
+            (Socket::new(Domain::for_address(bind), form.0, Some(form.1))?, bind)
+        }
     };
-    let socket = Socket::new(Domain::for_address(bind), Type::DGRAM, Some(Protocol::UDP))?;
     if bind.is_ipv6() {
         let takes_ipv4 = matches!(kind, SocketKind::Listen(_)) && bind.ip().is_unspecified();
         socket.set_only_v6(!takes_ipv4)?;
@@ -420,27 +424,73 @@ fn drop_counter<'a>(error: &io::Error, stats: &'a mut DriverStats) -> &'a mut u6
     }
 }
 
-/// Returns the kind of an error that occurred while a socket was opened.
+/// Returns an error that occurred while a socket was opened.
 ///
 /// The standard library has no kind of its own for most errors that mean that the host has run out
 /// of something. All of them become [`io::ErrorKind::QuotaExceeded`], so that the node does not
 /// blame the peer for them: the limits of open files of the process and of the host, memory, and
 /// free ports.
-pub(crate) fn open_error(error: &io::Error, kind: SocketKind) -> io::ErrorKind {
+pub(crate) fn open_error(error: &io::Error, kind: SocketKind) -> OsError {
     let is_any_port = !matches!(kind, SocketKind::Listen(_));
     match error.raw_os_error() {
-        Some(libc::EADDRINUSE) if is_any_port => io::ErrorKind::QuotaExceeded,
-        _ => exhausted(error).unwrap_or(error.kind()),
+        number @ Some(libc::EADDRINUSE) if is_any_port => {
+            OsError { kind: io::ErrorKind::QuotaExceeded, number }
+        }
+        _ => os_error(error),
     }
 }
 
-/// Returns the kind of an error that says that the host has run out of descriptors or memory.
-pub(crate) fn exhausted(error: &io::Error) -> Option<io::ErrorKind> {
-    let is_exhausted = matches!(
-        error.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
-    );
-    is_exhausted.then_some(io::ErrorKind::QuotaExceeded)
+/// Returns an error as a node gets it. One that says that the host has run out of descriptors or memory has the kind
+/// [`io::ErrorKind::QuotaExceeded`].
+pub(crate) fn os_error(error: &io::Error) -> OsError {
+    let number = error.raw_os_error();
+    match number {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+            OsError { kind: io::ErrorKind::QuotaExceeded, number }
+        }
+        _ => error.into(),
+    }
+}
+
+/// Creates a socket that is to listen at an address. On a kernel without IPv6, `[::]` becomes `0.0.0.0`.
+pub(crate) fn socket_to_listen(
+    address: SocketAddr,
+    (kind, protocol): (Type, Protocol),
+) -> io::Result<(Socket, SocketAddr)> {
+    let open = |address| Socket::new(Domain::for_address(address), kind, Some(protocol));
+    let error = match open(address) {
+        Ok(socket) => return Ok((socket, address)),
+        Err(error) => error,
+    };
+    let instead = without_ipv6(address, &error).ok_or(error)?;
+    let socket = open(instead)?;
+    warn!(%address, %instead, "this kernel has no IPv6, so the program listens on IPv4 only");
+    Ok((socket, instead))
+}
+
+/// The address that has the meaning of `[::]` on a kernel without IPv6, if the error says that it is one.
+fn without_ipv6(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
+    let is_missing = error.raw_os_error() == Some(libc::EAFNOSUPPORT);
+    let is_all = is_missing && address.is_ipv6() && address.ip().is_unspecified();
+    is_all.then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
+}
+
+/// Checks once that the kernel has the system call with which packets are received: some sandboxes and old kernels
+/// have not. Without this check, a program would seem to work and never receive anything.
+fn check_system_calls() -> io::Result<()> {
+    static CHECKED: OnceLock<()> = OnceLock::new();
+    if CHECKED.get().is_some() {
+        return Ok(());
+    }
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let state = UdpSocketState::new((&socket).into())?;
+    socket.set_nonblocking(true)?;
+    let mut buffer = [0; 1];
+    let mut slices = [IoSliceMut::new(&mut buffer)];
+    match state.recv((&socket).into(), &mut slices, &mut [RecvMeta::default()]) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Err(error),
+        _ => Ok(*CHECKED.get_or_init(|| ())),
+    }
 }
 
 /// Returns the unspecified address of the family of `peer`, with port 0.
@@ -524,7 +574,21 @@ mod tests {
             (libc::EACCES, connected, io::ErrorKind::PermissionDenied),
         ] {
             let error = io::Error::from_raw_os_error(code);
-            assert_eq!(open_error(&error, kind), expected, "{error}, {kind:?}");
+            assert_eq!(open_error(&error, kind).kind, expected, "{error}, {kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_ipv6_listens_on_ipv4_if_any_address_will_do() {
+        let error = io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
+        for (address, instead) in
+            [("[::]:443", Some("0.0.0.0:443")), ("[::1]:443", None), ("0.0.0.0:443", None)]
+        {
+            let address = address.parse().unwrap();
+            let instead = instead.map(|instead: &str| instead.parse().unwrap());
+            assert_eq!(without_ipv6(address, &error), instead, "{address}");
+            let other = io::Error::from_raw_os_error(libc::EADDRINUSE);
+            assert_eq!(without_ipv6(address, &other), None);
         }
     }
 

@@ -287,7 +287,7 @@ fn a_refused_connection_is_told_with_its_cause() {
     let mut answers = Vec::new();
     let node = connecting(closed, |input, wants| match input {
         TcpInput::Opened { tcp, result } => {
-            answers.push(result);
+            answers.push(result.map_err(|error| error.kind));
             wants.write(tcp, "the connection is forgotten");
             wants.close();
         }
@@ -334,6 +334,7 @@ fn a_taken_address_is_told_with_its_cause() {
         |wants| wants.listen(address),
         |input, wants| match input {
             TcpInput::Listening { listener, result } => {
+                let result = result.map_err(|error| error.kind);
                 answers.push((listener, result));
                 wants.close();
             }
@@ -665,7 +666,9 @@ fn run_without_descriptors() {
                 assert_eq!(result, Ok(client.as_ref().unwrap().local_addr().unwrap()));
                 wants.close();
             }
-            Input::Tcp(TcpInput::Opened { result, .. }) => refused = Some(result),
+            Input::Tcp(TcpInput::Opened { result, .. }) => {
+                refused = Some(result.map_err(|error| error.kind));
+            }
             other => panic!("{other:?}"),
         },
     );

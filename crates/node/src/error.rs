@@ -9,7 +9,7 @@ use std::{
 use http::StatusCode;
 use tandem_wire::{StrangerText, TargetError};
 
-use crate::{mode::Agreement, node::ResolveError, proxy::Refusal, reason::explain};
+use crate::{OsError, mode::Agreement, node::ResolveError, proxy::Refusal, reason::explain};
 
 /// The reason why a proxy refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,12 +102,12 @@ pub enum RequestError {
     #[error("this proxy carries TCP to one fixed service and to no other target")]
     OtherService,
     /// The target did not accept a TCP connection.
-    #[error("{target} cannot be reached: {kind}")]
+    #[error("{target} cannot be reached: {error}")]
     Unreachable {
         /// The host and port of the target.
         target: StrangerText,
         /// The error of the last attempt.
-        kind: io::ErrorKind,
+        error: OsError,
     },
     /// The connection has its share of the proxy's sockets towards targets
     /// ([`Limits::sockets`](crate::limits::Limits::sockets)).
@@ -126,7 +126,7 @@ pub enum RequestError {
     NoResources,
     /// The operating system could not open a socket.
     #[error("a socket to the target cannot be opened: {0}")]
-    Socket(io::ErrorKind),
+    Socket(OsError),
     /// The request cannot join the flow of its group: the flow was not granted, has another target,
     /// or has all its streams.
     #[error("there is no flow of request stream {stream} to join")]
@@ -138,10 +138,10 @@ pub enum RequestError {
 
 impl RequestError {
     /// Returns the error for a socket that the operating system could not open.
-    pub(crate) fn for_socket(kind: io::ErrorKind) -> Self {
-        match kind {
+    pub(crate) fn for_socket(error: OsError) -> Self {
+        match error.kind {
             io::ErrorKind::QuotaExceeded | io::ErrorKind::OutOfMemory => Self::NoResources,
-            kind => Self::Socket(kind),
+            _ => Self::Socket(error),
         }
     }
 
@@ -210,11 +210,11 @@ impl RequestError {
             | Self::UserTarget { .. }
             | Self::UserAddress { .. }
             | Self::UserLimit { .. } => (StatusCode::FORBIDDEN, Some("http_request_denied")),
-            Self::Unreachable { kind: io::ErrorKind::TimedOut, .. } => {
+            Self::Unreachable { error: OsError { kind: io::ErrorKind::TimedOut, .. }, .. } => {
                 (StatusCode::GATEWAY_TIMEOUT, Some("connection_timeout"))
             }
-            Self::Socket(kind) | Self::Unreachable { kind, .. } => {
-                (StatusCode::BAD_GATEWAY, Some(target_error(*kind)))
+            Self::Socket(error) | Self::Unreachable { error, .. } => {
+                (StatusCode::BAD_GATEWAY, Some(target_error(error.kind)))
             }
         }
     }
@@ -280,18 +280,18 @@ pub enum ClientError {
     },
     /// The operating system could not open a socket.
     #[error("cannot open a UDP socket: {0}")]
-    Socket(io::ErrorKind),
+    Socket(OsError),
     /// The operating system could not open a listening socket.
-    #[error("cannot listen on {address}: {kind}")]
+    #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The local address.
         address: SocketAddr,
         /// The error of the operating system.
-        kind: io::ErrorKind,
+        error: OsError,
     },
     /// The operating system could not open the standard input and output.
     #[error("cannot use the standard input and output: {0}")]
-    Stdio(io::ErrorKind),
+    Stdio(OsError),
     /// The operating system reports that no program listens at the peer's address.
     #[error("no program listens at {peer}: {kind}")]
     Refusing {
@@ -415,8 +415,9 @@ impl ClientError {
                 has_worked || !proxy_status.as_ref().is_some_and(is_dns)
             }
             Self::Refused { status, .. } => matches!(status, 429 | 500 | 503 | 504),
-            Self::Socket(_)
-            | Self::Refusing { .. }
+            // A system call that the kernel or a sandbox lacks stays missing.
+            Self::Socket(error) => error.kind != io::ErrorKind::Unsupported,
+            Self::Refusing { .. }
             | Self::NoAnswer { .. }
             | Self::ConnectionLost { .. }
             | Self::FlowClosed { .. } => true,
@@ -459,7 +460,7 @@ mod tests {
             (io::ErrorKind::AddrNotAvailable, 502, "destination_unavailable"),
             (io::ErrorKind::PermissionDenied, 502, "destination_unavailable"),
         ] {
-            let (given, given_type) = RequestError::for_socket(kind).response();
+            let (given, given_type) = RequestError::for_socket(kind.into()).response();
             assert_eq!((given.as_u16(), given_type), (status, Some(error_type)), "{kind:?}");
         }
     }
@@ -480,8 +481,11 @@ mod tests {
             RequestError::PortProhibited(25),
             RequestError::UserTarget { user: user(), target: target() },
             RequestError::UserAddress { user: user(), address },
-            RequestError::Unreachable { target: target(), kind: io::ErrorKind::ConnectionRefused },
-            RequestError::Socket(io::ErrorKind::NetworkUnreachable),
+            RequestError::Unreachable {
+                target: target(),
+                error: io::ErrorKind::ConnectionRefused.into(),
+            },
+            RequestError::Socket(io::ErrorKind::NetworkUnreachable.into()),
         ] {
             let told = error.details();
             assert!(!told.contains("10.1.2.3"), "{told}");

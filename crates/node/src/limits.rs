@@ -76,7 +76,8 @@ pub struct Limits {
     /// address family, and name resolution and other programs need some of them. A driver must
     /// lower this number if the operating system allows fewer descriptors.
     pub sockets: usize,
-    /// The longest wait for a name server, after which a proxy refuses the request.
+    /// The longest wait for a resolver, after which a proxy refuses the request. It is longer than the 10 seconds for
+    /// which resolvers usually wait for name servers, so that the reason is theirs.
     pub dns_timeout: Duration,
     /// The longest time in which a proxy opens a TCP connection to a target, over all its addresses. It
     /// is longer than three retransmissions of a SYN (RFC 6298: after 1, 3 and 7 seconds).
@@ -288,7 +289,7 @@ impl Default for Limits {
             guess_sources: 4096,
             guesses_per_connection: 10,
             sockets: SOCKETS,
-            dns_timeout: Duration::from_secs(5),
+            dns_timeout: Duration::from_secs(12),
             connect_timeout: Duration::from_secs(10),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,

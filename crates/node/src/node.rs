@@ -17,7 +17,10 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tandem_wire::TunnelInfo;
 
-use crate::tcp::{TcpInput, TcpOutput};
+use crate::{
+    OsError,
+    tcp::{TcpInput, TcpOutput},
+};
 
 /// The protocol stack of one host. Its inputs are datagrams, answers and the time; its outputs are
 /// datagrams, requests and a deadline.
@@ -70,7 +73,7 @@ pub enum Input {
         socket: SocketId,
         /// The socket's local address, or the error of the operating system. If the host has run
         /// out of descriptors, memory or ports, the error is `QuotaExceeded`.
-        result: Result<SocketAddr, io::ErrorKind>,
+        result: Result<SocketAddr, OsError>,
     },
     /// The operating system reports an error about the peer of a connected socket, such as an ICMP
     /// port unreachable message. Datagrams that are too large do not cause this input.
@@ -82,19 +85,23 @@ pub enum Input {
     },
     /// Something about a TCP connection.
     Tcp(TcpInput),
-    /// The answer to [`Output::Resolve`]. The addresses are in order of preference.
+    /// An answer to [`Output::Resolve`]: all addresses that are known by now, in order of preference.
     Resolved {
         /// The query.
         query: QueryId,
         /// At least one address, or the reason why there is none.
         result: Result<Vec<IpAddr>, ResolveError>,
+        /// Whether another answer follows.
+        progress: Progress,
     },
-    /// The answer to [`Output::ResolveService`].
+    /// An answer to [`Output::ResolveService`]: all endpoints that are known by now.
     ServiceResolved {
         /// The query.
         query: QueryId,
         /// At least one endpoint, or the reason why there is none.
         result: Result<Vec<ServiceEndpoint>, ResolveError>,
+        /// Whether another answer follows.
+        progress: Progress,
     },
     /// The answer to [`Output::OpenFile`].
     FileOpened {
@@ -192,19 +199,20 @@ pub enum Output {
         /// The largest number of bytes that fit.
         fits: usize,
     },
-    /// Resolve a host name. [`Input::Resolved`] is the answer.
+    /// Resolve a host name. One or more [`Input::Resolved`] are the answer.
     Resolve {
         /// The name of the new query.
         query: QueryId,
-        /// The host name, which is never an IP literal.
+        /// The host name. An IPv4 literal asks for the addresses at which a NAT64 reaches it, if the host itself
+        /// does not (RFC 6146). It is never an IPv6 literal.
         host: String,
     },
     /// Find the servers of an https authority, by its HTTPS records (RFC 9460) if it has some, else by its
-    /// addresses. [`Input::ServiceResolved`] is the answer.
+    /// addresses. One or more [`Input::ServiceResolved`] are the answer.
     ResolveService {
         /// The name of the new query.
         query: QueryId,
-        /// The host name, which is never an IP literal.
+        /// The host name, or an IPv4 literal, as in [`Output::Resolve`].
         host: String,
         /// The port of the authority.
         port: u16,
@@ -271,6 +279,19 @@ pub enum SocketKind {
     ForPeer(SocketAddr),
     /// The socket is connected, and receives only from this address.
     Connected(SocketAddr),
+}
+
+/// Whether all questions to name servers have been answered.
+///
+/// RFC 8305 §3: a host does not wait for the addresses of both families before it makes its first attempt, and
+/// addresses that come later are tried too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something may still come: another answer follows, which has these addresses too. This one has at least one
+    /// address.
+    Partial,
+    /// Nothing more comes.
+    Complete,
 }
 
 /// A server of an https authority that speaks HTTP/3.
@@ -409,13 +430,10 @@ pub enum Event {
 
 impl Event {
     /// What a server says when its listening socket was opened, or could not be.
-    pub(crate) fn listening(
-        address: SocketAddr,
-        result: Result<SocketAddr, io::ErrorKind>,
-    ) -> Self {
+    pub(crate) fn listening(address: SocketAddr, result: Result<SocketAddr, OsError>) -> Self {
         match result {
             Ok(local) => Self::Listening(local),
-            Err(kind) => Self::Closed(Err(crate::error::ClientError::Listen { address, kind })),
+            Err(error) => Self::Closed(Err(crate::error::ClientError::Listen { address, error })),
         }
     }
 }

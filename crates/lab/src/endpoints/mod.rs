@@ -205,9 +205,10 @@ impl Node for SenderHost {
             Input::SocketOpened { result: Ok(_), .. } => {
                 self.state = SenderState::Sending { since: now };
             }
-            Input::SocketOpened { result: Err(error), .. } | Input::SocketFailed { error, .. } => {
-                self.state = SenderState::Failed(error);
+            Input::SocketOpened { result: Err(error), .. } => {
+                self.state = SenderState::Failed(error.kind);
             }
+            Input::SocketFailed { error, .. } => self.state = SenderState::Failed(error),
             Input::Datagram(received) => self.replies.push(Arrival::new(now, received)),
             _ => {}
         }

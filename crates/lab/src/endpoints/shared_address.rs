@@ -175,8 +175,9 @@ impl<N: Node> Node for SharedAddress<N> {
                 let input = |own| Input::SocketFailed { socket: SocketId(own), error };
                 self.to_one(now, socket.0, input);
             }
-            Input::Resolved { query, result } => {
-                self.to_one(now, query.0, |own| Input::Resolved { query: QueryId(own), result });
+            Input::Resolved { query, result, progress } => {
+                let resolved = |own| Input::Resolved { query: QueryId(own), result, progress };
+                self.to_one(now, query.0, resolved);
             }
             Input::FileOpened { file, result } => {
                 self.to_one(now, file.0, |own| Input::FileOpened { file: FileId(own), result });

@@ -235,7 +235,7 @@ impl End {
     pub(crate) fn next_input(&mut self) -> Option<TcpInput> {
         let tcp = self.name?;
         if let Some(result) = self.opened.take() {
-            return Some(TcpInput::Opened { tcp, result });
+            return Some(TcpInput::Opened { tcp, result: result.map_err(Into::into) });
         }
         match self.state {
             State::Failed(error) if self.received.is_empty() || !self.unsent.is_empty() => {

@@ -71,6 +71,9 @@ pub struct World {
 pub enum NameAnswer {
     /// The resolver gives this answer after a delay.
     After(Duration, Result<Vec<IpAddr>, ResolveError>),
+    /// The resolver finds these addresses after these delays, which ascend. The last part completes the answer; only
+    /// that one may be empty.
+    Parts(Vec<(Duration, Vec<IpAddr>)>),
     /// The resolver never answers.
     Never,
 }

@@ -6,8 +6,8 @@ use std::{
 
 use bytes::Bytes;
 use tandem_node::{
-    Input, Output, buffers,
-    node::{QueryId, Received, ResolveError, ServiceEndpoint, SocketId, Transmit},
+    Input, OsError, Output, buffers,
+    node::{Progress, QueryId, Received, ResolveError, ServiceEndpoint, SocketId, Transmit},
 };
 
 use super::{NameAnswer, World, run::Occurrence};
@@ -16,6 +16,27 @@ use crate::{
     network::{Content, Datagram},
     trace::PathEnd,
 };
+
+/// One of the resolver's answers to a query.
+struct Answer {
+    delay: Duration,
+    result: Result<Vec<IpAddr>, ResolveError>,
+    progress: Progress,
+}
+
+/// The answers in which a resolver gives addresses that it finds one after another. Each has those before it.
+fn in_parts(parts: &[(Duration, Vec<IpAddr>)]) -> Vec<Answer> {
+    let mut known = Vec::new();
+    let mut answers = Vec::new();
+    for (number, (delay, found)) in (1..).zip(parts) {
+        known.extend_from_slice(found);
+        let progress = if number == parts.len() { Progress::Complete } else { Progress::Partial };
+        let is_empty = known.is_empty();
+        let result = if is_empty { Err(ResolveError::NotFound) } else { Ok(known.clone()) };
+        answers.push(Answer { delay: *delay, result, progress });
+    }
+    answers
+}
 
 /// The functions of an operating system.
 impl World {
@@ -36,7 +57,8 @@ impl World {
                 return;
             }
             Output::OpenSocket { socket, kind } => {
-                Input::SocketOpened { socket, result: host.sockets.open(socket, kind) }
+                let result = host.sockets.open(socket, kind).map_err(OsError::from);
+                Input::SocketOpened { socket, result }
             }
             Output::CloseSocket(socket) => {
                 host.sockets.close(socket);
@@ -80,8 +102,8 @@ impl World {
     }
 
     fn resolve(&mut self, id: HostId, query: QueryId, name: &str) {
-        if let Some((delay, result)) = self.addresses(name) {
-            self.answer_after(delay, id, Input::Resolved { query, result });
+        for Answer { delay, result, progress } in self.addresses(name) {
+            self.answer_after(delay, id, Input::Resolved { query, result, progress });
         }
     }
 
@@ -90,22 +112,26 @@ impl World {
             let addresses = addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
             vec![ServiceEndpoint { priority: 0, addresses }]
         };
-        let (delay, result) = match self.services.get(&name.to_ascii_lowercase()) {
-            Some(endpoints) => (Duration::ZERO, Ok(endpoints.clone())),
-            None => match self.addresses(name) {
-                Some((delay, result)) => (delay, result.map(endpoint)),
-                None => return,
-            },
-        };
-        self.answer_after(delay, id, Input::ServiceResolved { query, result });
+        if let Some(endpoints) = self.services.get(&name.to_ascii_lowercase()) {
+            let (result, progress) = (Ok(endpoints.clone()), Progress::Complete);
+            let input = Input::ServiceResolved { query, result, progress };
+            return self.answer_after(Duration::ZERO, id, input);
+        }
+        for Answer { delay, result, progress } in self.addresses(name) {
+            let result = result.map(endpoint);
+            self.answer_after(delay, id, Input::ServiceResolved { query, result, progress });
+        }
     }
 
-    /// The addresses of a name, and when they are known. `None`: the resolver never answers.
-    fn addresses(&self, name: &str) -> Option<(Duration, Result<Vec<IpAddr>, ResolveError>)> {
-        match self.names.get(&name.to_ascii_lowercase()) {
-            None => Some((Duration::ZERO, Err(ResolveError::NotFound))),
-            Some(NameAnswer::After(delay, result)) => Some((*delay, result.clone())),
-            Some(NameAnswer::Never) => None,
+    /// The resolver's answers about a name. There are none if it never answers.
+    fn addresses(&self, name: &str) -> Vec<Answer> {
+        let complete = |delay, result| vec![Answer { delay, result, progress: Progress::Complete }];
+        match (self.names.get(&name.to_ascii_lowercase()), name.parse()) {
+            (None, Ok(literal)) => complete(Duration::ZERO, Ok(vec![literal])),
+            (None, Err(_)) => complete(Duration::ZERO, Err(ResolveError::NotFound)),
+            (Some(NameAnswer::After(delay, result)), _) => complete(*delay, result.clone()),
+            (Some(NameAnswer::Parts(parts)), _) => in_parts(parts),
+            (Some(NameAnswer::Never), _) => Vec::new(),
         }
     }
 

@@ -104,7 +104,7 @@ impl Listeners {
         assert!((1..=Steering::NODES_MAX).contains(&nodes), "{nodes} nodes");
         let error = |error: io::Error| ClientError::Listen {
             address,
-            kind: open_error(&error, SocketKind::Listen(address)),
+            error: open_error(&error, SocketKind::Listen(address)),
         };
         let lanes = lanes(nodes);
         let sockets = sockets(address, (nodes, lanes), options).map_err(error)?;

@@ -8,24 +8,31 @@
 pub(super) mod model;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
 
-use futures_util::future;
-use hickory_resolver::proto::rr::{
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use hickory_proto::rr::{
     Name, RData, Record, RecordType,
     rdata::svcb::{SVCB, SvcParamKey, SvcParamValue},
 };
 use tandem_node::{
     StrangerText,
-    node::{ResolveError, ServiceEndpoint},
+    node::{Progress, ResolveError, ServiceEndpoint},
 };
-use tokio::time::timeout;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until, timeout},
+};
 use tracing::debug;
 
-use super::{RESOLUTION_DELAY, Resolver, is_localhost};
+use super::{
+    RESOLUTION_DELAY, Resolver,
+    ask::{Unanswered, ask},
+    names,
+};
 
 /// The largest number of aliases that are followed. Zones should not need more than one.
 ///
@@ -41,7 +48,11 @@ const ENDPOINTS_MAX: usize = 16;
 /// choice of a proxy lasts as long as the tunnel.
 const SERVICE_DELAY: Duration = Duration::from_millis(250);
 
-/// The longest time for a whole resolution with all its aliases.
+/// The longest wait for HTTPS records after all addresses of the name are known. A client whose attempts have all
+/// failed waits for it.
+const RECORDS_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The longest time for HTTPS records with all their aliases.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The priority of servers that are only used if those of the records cannot be reached: it is behind all
@@ -66,6 +77,7 @@ enum Records {
 }
 
 /// The outcome of following all aliases.
+#[derive(Default)]
 struct Followed {
     services: Vec<Service>,
     /// The name to which the last alias led.
@@ -75,8 +87,11 @@ struct Followed {
 impl Resolver {
     /// Finds the servers of an https authority, in order of preference: at least one.
     ///
-    /// A name in the hosts file, and `localhost`, have no records. If a name has no records that this client can
-    /// use, or they do not arrive in time, its addresses are the only server.
+    /// A name in the hosts file, `localhost` and addresses have no records. If a name has no records that this client
+    /// can use, or they do not arrive in time, its addresses are the only server.
+    ///
+    /// While something may still come, `partial` gets what is known as soon as an attempt to connect makes sense, and
+    /// again when there is more.
     ///
     /// # Errors
     ///
@@ -85,64 +100,62 @@ impl Resolver {
         &self,
         host: &str,
         port: u16,
+        mut partial: impl FnMut(Vec<ServiceEndpoint>) + Send,
     ) -> Result<Vec<ServiceEndpoint>, ResolveError> {
-        let plain = self.resolve(host);
-        let records = timeout(SERVICE_TIMEOUT, self.services(host, port));
-        tokio::pin!(plain, records);
+        let (parts, mut news) = mpsc::unbounded_channel();
+        let mut search = Search::new(host, port);
+        let mut running = FuturesUnordered::new();
+        running.push(self.news_of_records(host, port).boxed());
         // RFC 9460 §3: "SVCB-optional clients SHOULD issue in parallel any other DNS queries that might be
         // needed for connection establishment."
-        let (addresses, services) = tokio::select! {
-            services = &mut records => {
-                let services = services.unwrap_or_default();
-                let addresses = if services.is_empty() {
-                    plain.await
-                } else {
-                    timeout(RESOLUTION_DELAY, plain).await.unwrap_or(Err(ResolveError::NotFound))
-                };
-                (addresses, services)
+        running.push(self.news_of_name(host.to_owned(), parts.clone()).boxed());
+        while !search.is_complete() {
+            tokio::select! {
+                biased;
+                Some(news) = news.recv() => search.learn(news),
+                Some(news) = running.next() => search.learn(news),
+                () = sleep_until(search.due().unwrap_or_else(Instant::now)), if search.due().is_some() => {}
             }
-            addresses = &mut plain => {
-                let services = match &addresses {
-                    Ok(_) => timeout(SERVICE_DELAY, records).await.and_then(|services| services),
-                    Err(_) => records.await,
-                };
-                (addresses, services.unwrap_or_default())
+            for target in search.new_targets() {
+                running.push(self.news_of_name(target, parts.clone()).boxed());
             }
-        };
-        combine(services, addresses, port)
+            if !search.is_complete()
+                && let Some(endpoints) = search.part()
+            {
+                partial(endpoints);
+            }
+        }
+        search.result()
     }
 
-    /// The servers that the records of a name lead to, with their addresses.
-    async fn services(&self, host: &str, port: u16) -> Vec<ServiceEndpoint> {
-        let host = host.to_ascii_lowercase();
-        let Ok(name) = Name::from_utf8(&host) else { return Vec::new() };
-        if is_localhost(&host) || !self.in_hosts_file(&name).is_empty() {
-            return Vec::new();
-        }
-        let Some(Followed { services, alias }) = self.follow(name, port).await else {
-            return Vec::new();
+    async fn news_of_name(&self, host: String, parts: mpsc::UnboundedSender<News>) -> News {
+        let part = |addresses| {
+            let news = News::Addresses(host.clone(), Ok(addresses), Progress::Partial);
+            drop(parts.send(news)); // nobody may wait for it any more
         };
-        let found = services.iter().map(|service| self.endpoint(service, port));
-        let mut endpoints = future::join_all(found).await;
-        // RFC 9460 §3: "SVCB-optional clients SHALL append an alternative endpoint consisting of the final
-        // value of $QNAME, the authority endpoint's port number, and no SvcParams".
-        if let Some(target) = alias {
-            let last = Service { priority: LAST, target, port: None, hints: Vec::new() };
-            endpoints.push(self.endpoint(&last, port).await);
-        }
-        endpoints.retain(|endpoint| !endpoint.addresses.is_empty());
-        endpoints
+        let result = self.resolve(&host, part).await;
+        News::Addresses(host, result, Progress::Complete)
+    }
+
+    async fn news_of_records(&self, host: &str, port: u16) -> News {
+        let followed = timeout(SERVICE_TIMEOUT, self.follow(host, port)).await.ok().flatten();
+        News::Records(followed.unwrap_or_default())
     }
 
     /// Follows the aliases of a name to its servers. `None`: there are no records, or too many aliases.
-    async fn follow(&self, host: Name, port: u16) -> Option<Followed> {
-        let servers = self.name_servers.as_ref()?;
-        let (mut name, mut alias) = (query_name(host, port)?, None);
+    async fn follow(&self, host: &str, port: u16) -> Option<Followed> {
+        let settings = self.settings().await;
+        let name = names::parse(host).filter(|_| host.parse::<IpAddr>().is_err())?;
+        if names::is_localhost(host) || !settings.hosts.get(&name).is_empty() {
+            return None;
+        }
+        let deadline = Instant::now() + SERVICE_TIMEOUT;
+        let (mut name, mut alias) = (query_name(name, port)?, None);
         for _ in 0..=ALIASES_MAX {
-            let records = match servers.lookup(name.clone(), RecordType::HTTPS).await {
-                Ok(lookup) => interpret(lookup.answers()),
-                Err(error) => {
-                    debug!(name = %shown(&name), error = %shown(&error), "no HTTPS records");
+            let records = match ask(&settings, &name, RecordType::HTTPS, deadline).await {
+                Ok(reply) => interpret(reply.records()),
+                Err(Unanswered) => {
+                    debug!(name = %shown(&name), "no HTTPS records");
                     Records::Services(Vec::new())
                 }
             };
@@ -154,29 +167,155 @@ impl Resolver {
                 }
             }
         }
-        // RFC 9460 §3.1: "If the client is unable to complete SVCB resolution due to its chain length limit,
-        // the client SHOULD fall back to the authority endpoint, as if the origin's SVCB record did not
-        // exist."
-        debug!(name = %shown(&name), "more than {ALIASES_MAX} aliases, one after the other");
+        debug!(name = %shown(&name), "too many aliases");
         None
     }
+}
 
-    /// The addresses of a server. Those that the record has as hints are used if a name server does not give
-    /// others in time.
-    async fn endpoint(&self, service: &Service, port: u16) -> ServiceEndpoint {
-        let target = service.target.to_string();
-        let resolved = if service.hints.is_empty() {
-            self.resolve(&target).await.ok()
-        } else {
-            timeout(RESOLUTION_DELAY, self.resolve(&target)).await.ok().and_then(Result::ok)
-        };
-        // RFC 9460 §7.2: "If this key is not present, clients SHALL use the authority endpoint's port number."
-        let port = service.port.unwrap_or(port);
-        let addresses = resolved.unwrap_or_else(|| service.hints.clone()).into_iter();
-        ServiceEndpoint {
-            priority: service.priority,
-            addresses: addresses.map(|address| SocketAddr::new(address, port)).collect(),
+/// What a search learns.
+enum News {
+    Records(Followed),
+    /// The addresses of a name.
+    Addresses(String, Result<Vec<IpAddr>, ResolveError>, Progress),
+}
+
+/// What is known of a name that is looked up.
+#[derive(Default)]
+struct Found {
+    /// `None`: there was no answer yet.
+    result: Option<Result<Vec<IpAddr>, ResolveError>>,
+    is_complete: bool,
+    /// When the first answer came, and when the last one did.
+    since: Option<Instant>,
+}
+
+/// The search for the servers of one authority.
+struct Search {
+    host: String,
+    port: u16,
+    /// The servers that the records name, and when they were known.
+    records: Option<(Followed, Instant)>,
+    /// The names that are looked up: that of the authority, and the targets of its records.
+    names: BTreeMap<String, Found>,
+    /// What was told last.
+    told: Vec<ServiceEndpoint>,
+}
+
+impl Search {
+    fn new(host: &str, port: u16) -> Self {
+        let names = BTreeMap::from([(host.to_owned(), Found::default())]);
+        Self { host: host.to_owned(), port, records: None, names, told: Vec::new() }
+    }
+
+    fn learn(&mut self, news: News) {
+        match news {
+            News::Records(followed) => self.records = Some((followed, Instant::now())),
+            News::Addresses(name, result, progress) => {
+                let found = self.names.entry(name).or_default();
+                found.since.get_or_insert_with(Instant::now);
+                if progress == Progress::Complete {
+                    (found.is_complete, found.since) = (true, Some(Instant::now()));
+                }
+                found.result = Some(result);
+            }
         }
+    }
+
+    /// The servers of the records, in order, and behind them the name to which the last alias led.
+    ///
+    /// RFC 9460 §3: "SVCB-optional clients SHALL append an alternative endpoint consisting of the final value of
+    /// $QNAME, the authority endpoint's port number, and no SvcParams".
+    fn services(&self) -> Vec<Service> {
+        let Some((followed, _)) = &self.records else { return Vec::new() };
+        let last = followed.alias.clone().map(|target| Service {
+            priority: LAST,
+            target,
+            port: None,
+            hints: Vec::new(),
+        });
+        followed.services.iter().cloned().chain(last).collect()
+    }
+
+    /// The targets of records that were not looked up yet.
+    fn new_targets(&mut self) -> Vec<String> {
+        let targets = self.services().into_iter().map(|service| service.target.to_ascii());
+        let new: BTreeSet<String> = targets.filter(|it| !self.names.contains_key(it)).collect();
+        self.names.extend(new.iter().map(|target| (target.clone(), Found::default())));
+        new.into_iter().collect()
+    }
+
+    fn plain(&self) -> Option<&Found> {
+        self.names.get(&self.host)
+    }
+
+    /// The addresses of a server: those of its target, or its hints if these do not come soon (RFC 9460 §7.3).
+    fn addresses(&self, service: &Service) -> Option<Vec<IpAddr>> {
+        let found = self.names.get(&service.target.to_ascii());
+        match found.and_then(|found| found.result.as_ref()) {
+            Some(Ok(addresses)) => Some(addresses.clone()),
+            Some(Err(_)) => Some(service.hints.clone()),
+            None if Instant::now() >= self.hints_due()? && !service.hints.is_empty() => {
+                Some(service.hints.clone())
+            }
+            None => None,
+        }
+    }
+
+    fn hints_due(&self) -> Option<Instant> {
+        self.records.as_ref().map(|(_, since)| *since + RESOLUTION_DELAY)
+    }
+
+    /// When records are not waited for any more with the first attempt.
+    fn service_due(&self) -> Option<Instant> {
+        let plain = self.plain().filter(|found| matches!(found.result, Some(Ok(_))))?;
+        plain.since.map(|since| since + SERVICE_DELAY)
+    }
+
+    /// When something changes without news.
+    fn due(&self) -> Option<Instant> {
+        let due = [self.hints_due(), self.service_due(), self.records_due()];
+        due.into_iter().flatten().filter(|due| *due > Instant::now()).min()
+    }
+
+    /// When records are given up. Without addresses of the name itself, they are all there is.
+    fn records_due(&self) -> Option<Instant> {
+        let plain = self.plain().filter(|found| found.is_complete)?;
+        let is_found = matches!(plain.result, Some(Ok(_)));
+        plain.since.filter(|_| is_found).map(|since| since + RECORDS_PATIENCE)
+    }
+
+    /// Whether nothing more comes.
+    fn is_complete(&self) -> bool {
+        let has_records =
+            self.records.is_some() || self.records_due().is_some_and(|due| Instant::now() >= due);
+        has_records && self.names.values().all(|found| found.is_complete)
+    }
+
+    /// The servers to tell of, if a client can make use of them now and does not know them yet.
+    fn part(&mut self) -> Option<Vec<ServiceEndpoint>> {
+        let is_late = self.service_due().is_some_and(|due| Instant::now() >= due);
+        let is_known = |service: &Service| self.addresses(service).is_some();
+        let are_known = self.records.is_some() && self.services().iter().all(is_known);
+        let endpoints = self.result().ok().filter(|_| is_late || are_known)?;
+        let is_new = endpoints != self.told;
+        self.told.clone_from(&endpoints);
+        is_new.then_some(endpoints)
+    }
+
+    /// All that is known.
+    fn result(&self) -> Result<Vec<ServiceEndpoint>, ResolveError> {
+        let endpoint = |service: Service| {
+            // RFC 9460 §7.2: "If this key is not present, clients SHALL use the authority endpoint's port number."
+            let port = service.port.unwrap_or(self.port);
+            let addresses = self.addresses(&service).unwrap_or_default().into_iter();
+            ServiceEndpoint {
+                priority: service.priority,
+                addresses: addresses.map(|address| SocketAddr::new(address, port)).collect(),
+            }
+        };
+        let endpoints = self.services().into_iter().map(endpoint).collect();
+        let plain = self.plain().and_then(|found| found.result.clone());
+        combine(endpoints, plain.unwrap_or(Err(ResolveError::NotFound)), self.port)
     }
 }
 

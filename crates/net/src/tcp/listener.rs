@@ -6,12 +6,12 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Protocol, Type};
 use tandem_node::tcp::TcpId;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::stream::unlimited;
-use crate::socket::canonical;
+use crate::socket::{canonical, socket_to_listen};
 
 /// The number of connections that wait with the operating system until the node takes them. Linux
 /// lowers it to `net.core.somaxconn`.
@@ -27,7 +27,7 @@ pub(super) struct Listener {
 impl Listener {
     /// Opens a listening socket. One that listens on `[::]` accepts IPv4 too.
     pub(super) fn open(address: SocketAddr, waker: Waker) -> io::Result<(Self, SocketAddr)> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        let (socket, address) = socket_to_listen(address, (Type::STREAM, Protocol::TCP))?;
         if address.is_ipv6() {
             socket.set_only_v6(!address.ip().is_unspecified())?;
         }

@@ -31,6 +31,7 @@ use std::{
 
 use bytes::Bytes;
 use tandem_node::{
+    OsError,
     rounds::{Party, Rounds},
     seldom::Seldom,
     tcp::{ListenerId, TcpId, TcpInput, TcpOutput},
@@ -45,7 +46,7 @@ use self::{
     stdio::{AllWritten, Stdio},
     stream::Stream,
 };
-use crate::{clock, ready::ReadyList, socket::exhausted, stats::DriverStats};
+use crate::{clock, ready::ReadyList, socket::os_error, stats::DriverStats};
 
 /// The largest number of bytes of one read, whatever the node asks for.
 const READ_BYTES_MAX: usize = 256 * 1024;
@@ -225,7 +226,7 @@ impl Tcp {
         let result = result.map_err(|error| {
             stats.tcp_refused += 1;
             debug!(%error, %address, "a TCP socket cannot listen");
-            exhausted(&error).unwrap_or(error.kind())
+            os_error(&error)
         });
         self.answers.push(TcpInput::Listening { listener, result });
     }
@@ -286,13 +287,13 @@ impl Tcp {
 
     fn refuse(&mut self, tcp: TcpId, peer: SocketAddr, error: &io::Error, stats: &mut DriverStats) {
         stats.tcp_refused += 1;
-        let kind = connect_error(error, peer);
-        if kind != io::ErrorKind::QuotaExceeded {
+        let refusal = connect_error(error, peer);
+        if refusal.kind != io::ErrorKind::QuotaExceeded {
             debug!(%error, ?tcp, %peer, "a TCP connection cannot be opened");
         } else if let Some(left_out) = self.refused.due(clock::now()) {
             warn!(%error, left_out, "the host has no room for a TCP connection");
         }
-        self.answers.push(TcpInput::Opened { tcp, result: Err(kind) });
+        self.answers.push(TcpInput::Opened { tcp, result: Err(refusal) });
     }
 
     fn read(&mut self, tcp: TcpId, max: usize) {
@@ -418,13 +419,15 @@ impl Tcp {
     }
 }
 
-/// Returns the kind of an error that occurred while a connection was opened.
-fn connect_error(error: &io::Error, peer: SocketAddr) -> io::ErrorKind {
+/// Returns an error that occurred while a connection was opened.
+fn connect_error(error: &io::Error, peer: SocketAddr) -> OsError {
     match error.raw_os_error() {
         // With IPv4 this says that no port is free. With IPv6 it may also say that the host has no
         // address, and another address of the peer may be reachable.
-        Some(libc::EADDRNOTAVAIL) if peer.is_ipv4() => io::ErrorKind::QuotaExceeded,
-        _ => exhausted(error).unwrap_or(error.kind()),
+        number @ Some(libc::EADDRNOTAVAIL) if peer.is_ipv4() => {
+            OsError { kind: io::ErrorKind::QuotaExceeded, number }
+        }
+        _ => os_error(error),
     }
 }
 

@@ -215,6 +215,6 @@ fn the_host_without_room_is_told_from_a_peer_that_cannot_be_reached() {
         (libc::ETIMEDOUT, six, io::ErrorKind::TimedOut),
     ] {
         let error = io::Error::from_raw_os_error(code);
-        assert_eq!(connect_error(&error, peer), expected, "{error}, {peer}");
+        assert_eq!(connect_error(&error, peer).kind, expected, "{error}, {peer}");
     }
 }

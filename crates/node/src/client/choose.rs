@@ -15,15 +15,19 @@ use super::{
     race::{Attempt, Candidate, Race, Reason, Watch},
 };
 use crate::{
+    OsError,
     error::ClientError,
-    node::{Event, Output, QueryId, Received, ResolveError, ServiceEndpoint, SocketId, SocketKind},
+    node::{
+        Event, Output, Progress, QueryId, Received, ResolveError, ServiceEndpoint, SocketId,
+        SocketKind,
+    },
     quic,
 };
 
 impl Client {
     /// Starts the connection to the first peer: finds its addresses, and races connections to them.
     pub(super) fn begin(&mut self, now: Instant) {
-        let deadline = now + self.limits.setup_timeout;
+        let deadline = now + self.limits.setup_timeout.max(self.limits.dns_timeout);
         if let Some(peer) = self.chain.peer(0) {
             peer.deadline = Some(deadline);
         }
@@ -91,7 +95,7 @@ impl Client {
         &mut self,
         now: Instant,
         query: QueryId,
-        result: Result<Vec<IpAddr>, ResolveError>,
+        (result, progress): (Result<Vec<IpAddr>, ResolveError>, Progress),
     ) {
         let Some((_, port)) = self.chain.first_places().into_iter().next() else { return };
         let with_port = |address: IpAddr| SocketAddr::new(address, port);
@@ -99,7 +103,8 @@ impl Client {
             priority: 0,
             addresses: addresses.into_iter().map(with_port).collect(),
         };
-        self.on_service_resolved(now, query, result.map(|addresses| vec![endpoint(addresses)]));
+        let result = result.map(|addresses| vec![endpoint(addresses)]);
+        self.on_service_resolved(now, query, (result, progress));
     }
 
     /// Handles the endpoints of a proxy.
@@ -107,15 +112,15 @@ impl Client {
         &mut self,
         now: Instant,
         QueryId(query): QueryId,
-        result: Result<Vec<ServiceEndpoint>, ResolveError>,
+        (result, progress): (Result<Vec<ServiceEndpoint>, ResolveError>, Progress),
     ) {
         let proxy = usize::try_from(query).unwrap_or(usize::MAX);
         // There may be several answers, because an attempt that was given up does not cancel its
-        // query. The first answer is used.
-        if !self.race.unresolved.remove(&proxy) {
+        // query. The first one that is complete ends the look-up.
+        if !self.race.on_answer(proxy, progress) {
             // The race was over before the answer came, which is for the next one.
             if let Ok(endpoints) = result
-                && !self.memory.knows(proxy)
+                && (progress == Progress::Complete || !self.memory.knows(proxy))
             {
                 self.remember(proxy, endpoints);
             }
@@ -175,7 +180,7 @@ impl Client {
         &mut self,
         now: Instant,
         socket: SocketId,
-        result: Result<SocketAddr, io::ErrorKind>,
+        result: Result<SocketAddr, OsError>,
     ) -> Option<()> {
         let index = self.race.position(socket)?;
         let (limits, place) = (self.limits_of(0), self.place(now, 0));
@@ -183,10 +188,26 @@ impl Client {
         let remote = attempt.candidate.address;
         let connect = |_| attempt.peer.connect(now, remote, (&limits, place));
         if let Err(error) = result.map_err(ClientError::Socket).and_then(connect) {
+            self.find_nat64(index, &error);
             self.fail(now, index, error);
             self.advance(now);
         }
         Some(())
+    }
+
+    /// Asks for the addresses at which a NAT64 reaches a proxy that has only an IPv4 address, if this host has no
+    /// route to it.
+    fn find_nat64(&mut self, index: usize, error: &ClientError) {
+        let Some(Candidate { proxy, address, .. }) = self.race.unroutable(index, error) else {
+            return;
+        };
+        let (host, port) = (address.ip().to_string(), address.port());
+        let is_literal =
+            self.chain.first_places().into_iter().nth(proxy).is_some_and(|it| it.0 == host);
+        if is_literal && !self.chain.hops.is_empty() && self.race.unresolved.insert(proxy) {
+            let query = QueryId(proxy as u64);
+            self.outputs.push_back(Output::ResolveService { query, host, port });
+        }
     }
 
     /// Handles an ICMP error about the address of an attempt. `None`: it is not about one.

@@ -552,9 +552,11 @@ impl Node for Client {
             Input::Timeout => self.handle_timeout(now),
             Input::SocketOpened { socket, result } => self.on_socket_opened(now, socket, result),
             Input::SocketFailed { socket, error } => self.on_socket_failed(now, socket, error),
-            Input::Resolved { query, result } => self.on_resolved(now, query, result),
-            Input::ServiceResolved { query, result } => {
-                self.on_service_resolved(now, query, result);
+            Input::Resolved { query, result, progress } => {
+                self.on_resolved(now, query, (result, progress));
+            }
+            Input::ServiceResolved { query, result, progress } => {
+                self.on_service_resolved(now, query, (result, progress));
             }
             Input::Tcp(input) => self.on_tcp(now, input),
             Input::BodyCredit { bytes } => {

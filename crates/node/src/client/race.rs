@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -14,7 +15,7 @@ use rand::seq::SliceRandom;
 use super::peer::Peer;
 use crate::{
     error::ClientError,
-    node::{ServiceEndpoint, SocketId},
+    node::{Progress, ServiceEndpoint, SocketId},
     quic::{self, Generator},
 };
 
@@ -211,6 +212,24 @@ impl Race {
     /// Whether a race is running.
     pub(super) fn is_running(&self) -> bool {
         !(self.unresolved.is_empty() && self.waiting.is_empty() && self.attempts.is_empty())
+    }
+
+    /// Notes an answer about the endpoints of a proxy. Returns whether the race waits for it. It goes on waiting if
+    /// endpoints may still come.
+    pub(super) fn on_answer(&mut self, proxy: usize, progress: Progress) -> bool {
+        match progress {
+            Progress::Partial => self.unresolved.contains(&proxy),
+            Progress::Complete => self.unresolved.remove(&proxy),
+        }
+    }
+
+    /// The candidate of an attempt that failed because this host has no route to IPv4 addresses.
+    pub(super) fn unroutable(&self, index: usize, error: &ClientError) -> Option<Candidate> {
+        let ClientError::Socket(error) = error else { return None };
+        let is_unroutable =
+            matches!(error.kind, ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable);
+        let candidate = self.attempts.get(index)?.candidate;
+        (is_unroutable && candidate.address.is_ipv4()).then_some(candidate)
     }
 
     /// Adds candidates. Each address of a proxy is tried once.

@@ -18,6 +18,7 @@ use super::{
     upload::Upload,
 };
 use crate::{
+    OsError,
     error::ClientError,
     h3::has_content,
     limits::Limits,
@@ -144,7 +145,7 @@ impl Client {
         &mut self,
         now: Instant,
         socket: SocketId,
-        result: Result<SocketAddr, io::ErrorKind>,
+        result: Result<SocketAddr, OsError>,
     ) {
         if self.life != Life::Running {
             return;
@@ -158,7 +159,7 @@ impl Client {
         let Some(address) = listener.map(|config| config.listen) else { return };
         match result {
             Ok(local) => self.outputs.push_back(Output::Event(Event::Listening(local))),
-            Err(kind) => self.end(now, Err(ClientError::Listen { address, kind })),
+            Err(error) => self.end(now, Err(ClientError::Listen { address, error })),
         }
     }
 

@@ -7,14 +7,14 @@ use tandem_wire::{Code, StrangerText, TraceId};
 use super::{
     access::User,
     request::Asks,
-    service::{Reach, Service},
+    service::{LookUp, Race, Service},
     shares::Who,
     users::{Meter, Place},
 };
 use crate::{
     beside,
     limits::Limits,
-    node::{QueryId, SocketId},
+    node::SocketId,
     quic::{ConnectionId, earliest},
     rounds::Party,
     stats::Stats,
@@ -24,9 +24,9 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The target's name is being resolved.
-    Resolving { query: QueryId, deadline: Instant },
-    /// A socket is being opened, or a connection made.
-    Reaching(Reach),
+    Resolving(LookUp),
+    /// The target's addresses are tried. An open flow does not pay for the size of this.
+    Reaching(Box<Race>),
     /// The request is granted.
     Open(Service),
 }
@@ -86,13 +86,21 @@ impl Flow {
         }
     }
 
+    /// The race for the flow's target.
+    pub(super) fn race(&mut self) -> Option<&mut Race> {
+        match &mut self.stage {
+            Stage::Reaching(race) => Some(race),
+            _ => None,
+        }
+    }
+
     /// When something has to be done for the flow.
     pub(super) fn timeout(&self, limits: &Limits) -> Option<Instant> {
         let idle = || Some(self.last_active + limits.flow_idle);
         let own = match &self.stage {
-            Stage::Resolving { deadline, .. } => Some(*deadline),
-            Stage::Reaching(Reach::Race(race)) => Some(race.next_timeout()),
-            Stage::Reaching(Reach::Socket { .. }) | Stage::Open(Service::Udp(_)) => idle(),
+            Stage::Resolving(look_up) => Some(look_up.deadline),
+            Stage::Reaching(race) => Some(race.next_timeout()),
+            Stage::Open(Service::Udp(_)) => idle(),
             Stage::Open(Service::Tcp(tcp)) => tcp.resume_at,
         };
         earliest(own, self.owner.user.until)

@@ -18,13 +18,14 @@ use super::{
     answer::{refused, unreachable},
     flow::{End, Flow, Owner, Stage, StreamFate},
     request::Asks,
-    service::{Race, Reach, Service},
+    service::{Attempt, Further, LookUp, Race, Service},
     users::Meter,
 };
 use crate::{
+    OsError,
     error::RequestError,
     h3,
-    node::{Output, QueryId, ResolveError, SocketId},
+    node::{Output, Progress, QueryId, ResolveError, SocketId},
     quic::ConnectionId,
     tcp::TcpOutput,
     tunnel::encode_proxy_status,
@@ -40,16 +41,32 @@ impl Proxy {
         (asks, target): (Asks, (String, u16)),
     ) -> Result<&mut Flow, RequestError> {
         let owner = self.owner(now, id, user, headers)?;
-        let stage = if let Ok(address) = target.0.parse() {
-            Stage::Reaching(self.reach(now, id, asks, (&[address], target.1), &owner.user)?)
+        let stage = if let Ok(address) = target.0.parse::<IpAddr>() {
+            let address = address.to_canonical();
+            let mut race = self.race(now, (&[address], target.1), &owner.user)?;
+            if address.is_ipv4() {
+                race.expect(Further::IfUnroutable);
+            }
+            Stage::Reaching(race)
         } else {
-            let (query, output) = self.targets.query(id, target.0.clone(), &owner.user)?;
-            self.outputs.push_back(output);
-            Stage::Resolving { query, deadline: now + self.limits.dns_timeout }
+            Stage::Resolving(self.look_up(now, id, target.0.clone(), &owner.user)?)
         };
         let flow = Flow::new(now, stage, asks, owner, target);
         let flow = self.peers.insert_flow(id, flow, &self.limits);
         flow.ok_or(RequestError::Unauthorized) // there is no such connection any more
+    }
+
+    /// Looks up the addresses of a target.
+    fn look_up(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        host: String,
+        user: &User,
+    ) -> Result<LookUp, RequestError> {
+        let (query, output) = self.targets.query(id, host, user)?;
+        self.outputs.push_back(output);
+        Ok(LookUp { query, deadline: now + self.limits.dns_timeout })
     }
 
     /// Who opens a flow. The flow counts among those of the user.
@@ -70,37 +87,35 @@ impl Proxy {
     }
 
     /// Begins to reach a target at one of these addresses, of which there is at least one.
-    fn reach(
-        &mut self,
+    fn race(
+        &self,
         now: Instant,
-        id: FlowId,
-        asks: Asks,
         (found, port): (&[IpAddr], u16),
         user: &User,
-    ) -> Result<Reach, RequestError> {
-        if asks == Asks::Udp {
-            let (socket, target, output) = self.targets.open(now, id, (found, port), user)?;
-            self.outputs.push_back(output);
-            return Ok(Reach::Socket { socket, target });
-        }
+    ) -> Result<Box<Race>, RequestError> {
         let deadline = now + self.limits.connect_timeout;
-        let race = if self.admission.has_service() {
-            Race::new(found, port, now, deadline) // the operator chose it
-        } else {
-            Race::new(&self.targets.permitted(found, user)?, port, now, deadline)
-        };
-        Ok(Reach::Race(Box::new(race)))
+        let mut race = Race::new(now, deadline, port);
+        race.add(&self.permitted(found, user)?, deadline);
+        Ok(Box::new(race))
     }
 
-    /// Handles the addresses of a target.
+    /// Those of a target's addresses that the proxy may reach: at least one.
+    fn permitted(&self, found: &[IpAddr], user: &User) -> Result<Vec<IpAddr>, RequestError> {
+        if self.admission.has_service() {
+            return Ok(found.to_vec()); // the operator chose it
+        }
+        self.targets.permitted(found, user)
+    }
+
+    /// Handles the addresses of a target that are known by now.
     pub(super) fn on_resolved(
         &mut self,
         now: Instant,
         query: QueryId,
-        result: Result<Vec<IpAddr>, ResolveError>,
+        (result, progress): (Result<Vec<IpAddr>, ResolveError>, Progress),
     ) {
         // The flow may have ended before the answer arrived.
-        let Some(id) = self.targets.on_answer(query) else { return };
+        let Some(id) = self.targets.on_answer(query, progress) else { return };
         let Some((flow, _)) = self.peers.flow_of_target(id) else { return };
         let (asks, (host, port), user) =
             (flow.asks, flow.requested.clone(), flow.owner.user.clone());
@@ -110,16 +125,111 @@ impl Proxy {
                 |found| if found.is_empty() { Err(ResolveError::NotFound) } else { Ok(found) },
             )
             .map_err(|error| RequestError::Dns { host: host.into(), error });
-        // Addresses are checked after resolution, so that no name leads to an internal address.
-        let reach = found.and_then(|found| self.reach(now, id, asks, (&found, port), &user));
-        match (reach, self.peers.flow_mut(id)) {
-            (Ok(reach), Some(flow)) => {
-                flow.stage = Stage::Reaching(reach);
-                self.advance_race(now, id); // sets the timer, too
+        let further = match (&flow.stage, progress) {
+            (Stage::Resolving(look_up), Progress::Partial) => Further::From(*look_up),
+            (Stage::Reaching(race), Progress::Partial) => {
+                race.look_up().map_or(Further::Nothing, Further::From)
             }
-            (Err(error), _) => self.refuse(id, &error, asks),
-            (Ok(_), None) => {}
+            _ => Further::Nothing,
+        };
+        let is_first = matches!(flow.stage, Stage::Resolving(_));
+        // Addresses are checked after resolution, so that no name leads to an internal address.
+        if is_first {
+            let race = found.and_then(|found| self.race(now, (&found, port), &user));
+            match (race, self.peers.flow_mut(id)) {
+                (Ok(mut race), Some(flow)) => {
+                    race.expect(further);
+                    flow.stage = Stage::Reaching(race);
+                }
+                (Err(_), _) if progress == Progress::Partial => return, // a better one may come
+                (Err(error), _) => return self.refuse(id, &error, asks),
+                (Ok(_), None) => return,
+            }
+        } else {
+            let permitted = found.and_then(|found| self.permitted(&found, &user));
+            let deadline = now + self.limits.connect_timeout;
+            if let Some(race) = self.peers.flow_mut(id).and_then(Flow::race) {
+                race.add(&permitted.unwrap_or_default(), deadline);
+                race.expect(further);
+            }
         }
+        self.advance_race(now, id); // sets the timer, too
+    }
+
+    /// Tries the next address of a target, or refuses the request if none is left.
+    pub(super) fn advance_race(&mut self, now: Instant, id: FlowId) {
+        while let Some(flow) = self.peers.flow_mut(id)
+            && let asks = flow.asks
+            && let Flow { stage: Stage::Reaching(race), requested, owner, .. } = flow
+        {
+            if race.wants_nat64() {
+                let (host, user) = (requested.0.clone(), owner.user.clone());
+                let look_up = self.look_up(now, id, host, &user).map(Further::From);
+                if let Some(race) = self.peers.flow_mut(id).and_then(Flow::race) {
+                    race.expect(look_up.unwrap_or(Further::Nothing));
+                }
+                continue;
+            }
+            if let Some(error) = race.lost(now) {
+                let target = format!("{}:{}", requested.0, requested.1).into();
+                let error = match asks {
+                    Asks::Udp => RequestError::for_socket(error),
+                    Asks::Tcp(_) => RequestError::Unreachable { target, error },
+                };
+                return self.refuse(id, &error, asks);
+            }
+            let Some(peer) = race.due(now) else { break };
+            let attempt = match asks {
+                Asks::Udp => self.targets.open(now, id, peer),
+                Asks::Tcp(_) => self.targets.connect(now, id, (peer, owner.user.party())),
+            };
+            match attempt {
+                Ok((attempt, output)) => {
+                    race.on_started(now, attempt);
+                    self.outputs.push_back(output);
+                }
+                Err(error) if race.running().next().is_none() => {
+                    return self.refuse(id, &error, asks);
+                }
+                Err(_) => race.skip(io::ErrorKind::QuotaExceeded.into()),
+            }
+        }
+        self.set_timer(id);
+    }
+
+    /// Handles that an attempt to reach a target has failed.
+    pub(super) fn on_attempt_failed(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        (attempt, error): (Attempt, OsError),
+    ) {
+        if let Some(race) = self.peers.flow_mut(id).and_then(Flow::race) {
+            race.on_failed(now, attempt, error);
+            self.advance_race(now, id);
+        }
+    }
+
+    /// Ends the race of a flow with the attempt that was opened first. Returns its target. `None`: it has lost the
+    /// race.
+    pub(super) fn on_attempt_opened(&mut self, id: FlowId, attempt: Attempt) -> Option<SocketAddr> {
+        let race = self.peers.flow_mut(id).and_then(Flow::race)?;
+        let target = race.address(attempt)?;
+        let others: Vec<_> = race.running().filter(|other| *other != attempt).collect();
+        if let Some(look_up) = race.look_up() {
+            self.targets.forget_query(look_up.query);
+        }
+        for other in others {
+            let output = match other {
+                Attempt::Udp(socket) => self.targets.close(socket),
+                Attempt::Tcp(tcp) => {
+                    self.targets.disconnect(tcp);
+                    Output::Tcp(TcpOutput::Close(tcp))
+                }
+            };
+            self.outputs.push_back(output);
+        }
+        Some(target)
     }
 
     /// Sets the timer of a flow anew.
@@ -136,12 +246,12 @@ impl Proxy {
         }
         let is_due = flow.timeout(&self.limits).is_some_and(|due| due <= now);
         match &flow.stage {
-            Stage::Resolving { .. } if is_due => {
+            Stage::Resolving(_) if is_due => {
                 let (host, timeout) = ((&flow.requested.0).into(), self.limits.dns_timeout);
                 let asks = flow.asks;
                 self.refuse(id, &RequestError::DnsTimeout { host, timeout }, asks);
             }
-            Stage::Reaching(Reach::Race(_)) => self.advance_race(now, id),
+            Stage::Reaching(_) => self.advance_race(now, id),
             Stage::Open(Service::Tcp(_)) => self.resume(now, id),
             // RFC 9298 §3.1: UDP proxies "MUST close the request stream when closing the socket."
             _ if is_due => self.end_flow(id, &End::Idle, StreamFate::Reset(Code::H3_NO_ERROR)),
@@ -214,14 +324,20 @@ impl Proxy {
     /// Releases what a flow that has ended holds outside of its tunnel.
     pub(super) fn release(&mut self, id: FlowId, flow: &mut Flow, end: &End) {
         match &mut flow.stage {
-            Stage::Resolving { query, .. } => self.targets.forget_query(*query),
-            Stage::Reaching(Reach::Socket { socket, .. }) => {
-                self.outputs.push_back(self.targets.close(*socket));
-            }
-            Stage::Reaching(Reach::Race(race)) => {
-                for tcp in race.running() {
-                    self.targets.disconnect(tcp);
-                    self.outputs.push_back(Output::Tcp(TcpOutput::Reset(tcp)));
+            Stage::Resolving(look_up) => self.targets.forget_query(look_up.query),
+            Stage::Reaching(race) => {
+                if let Some(look_up) = race.look_up() {
+                    self.targets.forget_query(look_up.query);
+                }
+                for attempt in race.running() {
+                    let output = match attempt {
+                        Attempt::Udp(socket) => self.targets.close(socket),
+                        Attempt::Tcp(tcp) => {
+                            self.targets.disconnect(tcp);
+                            Output::Tcp(TcpOutput::Reset(tcp))
+                        }
+                    };
+                    self.outputs.push_back(output);
                 }
             }
             Stage::Open(Service::Udp(udp)) => {

@@ -393,7 +393,9 @@ impl Node for Proxy {
                 // is no longer usable [...], it MUST close the request stream."
                 self.end_unreachable(socket, error);
             }
-            Input::Resolved { query, result } => self.on_resolved(now, query, result),
+            Input::Resolved { query, result, progress } => {
+                self.on_resolved(now, query, (result, progress));
+            }
             Input::Tcp(input) => self.on_tcp(now, input),
             Input::Load(load) => self.shares.set_load(now, load),
             Input::Shutdown => self.server.drain(now),

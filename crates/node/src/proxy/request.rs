@@ -198,6 +198,7 @@ impl Proxy {
         {
             peer.tunnel.on_request(&carrier, id.1, asked);
         }
+        self.advance_race(now, id);
         Ok(())
     }
 

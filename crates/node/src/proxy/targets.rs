@@ -11,15 +11,16 @@ use tracing::warn;
 use super::{
     FlowId, InUse, TargetPolicy,
     access::User,
+    service::Attempt,
     users::{Counted, Place},
 };
 use crate::{
     error::RequestError,
     limits::Limits,
-    node::{Output, QueryId, SocketId, SocketKind},
+    node::{Output, Progress, QueryId, SocketId, SocketKind},
     quic::ConnectionId,
     seldom::Seldom,
-    tcp::TcpId,
+    tcp::{TcpId, TcpOutput},
 };
 
 /// A connection may open another socket while this many times the sockets that it has are fewer
@@ -129,13 +130,18 @@ impl Targets {
         user.check_address(address)
     }
 
-    /// Takes a place for another TCP connection of a flow among all sockets.
-    pub(super) fn connect(&mut self, now: Instant, id: FlowId) -> Result<TcpId, RequestError> {
+    /// Connects to an address of a target for a user, if there is a place for it among all sockets.
+    pub(super) fn connect(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        (peer, user): (SocketAddr, Option<u64>),
+    ) -> Result<(Attempt, Output), RequestError> {
         self.hold(now, id.0)?;
         let tcp = TcpId(self.next_tcp);
         self.next_tcp += 1;
         self.by_tcp.insert(tcp, id);
-        Ok(tcp)
+        Ok((Attempt::Tcp(tcp), Output::Tcp(TcpOutput::Connect { tcp, peer, user })))
     }
 
     /// The flow of a TCP connection.
@@ -173,23 +179,19 @@ impl Targets {
         }
     }
 
-    /// Opens a socket to the first of a target's addresses that is permitted.
+    /// Opens a socket to an address of a target, if there is a place for it among all sockets.
     pub(super) fn open(
         &mut self,
         now: Instant,
         id: FlowId,
-        (found, port): (&[IpAddr], u16),
-        user: &User,
-    ) -> Result<(SocketId, SocketAddr, Output), RequestError> {
-        let permitted = self.permitted(found, user)?;
-        let &address = permitted.first().ok_or(RequestError::Unauthorized)?;
+        target: SocketAddr,
+    ) -> Result<(Attempt, Output), RequestError> {
         self.hold(now, id.0)?;
         let socket = SocketId(self.next_socket);
         self.next_socket += 1;
         self.by_socket.insert(socket, id);
-        let target = SocketAddr::new(address, port);
         let output = Output::OpenSocket { socket, kind: SocketKind::Connected(target) };
-        Ok((socket, target, output))
+        Ok((Attempt::Udp(socket), output))
     }
 
     /// Whether a connection from this address may open flows: not if it comes through too many flows of the same
@@ -226,9 +228,12 @@ impl Targets {
         Err(RequestError::TooManySockets { held, sockets })
     }
 
-    /// Handles the answer to a query. Returns the flow that waits for it. `None`: the flow has
-    /// ended.
-    pub(super) fn on_answer(&mut self, query: QueryId) -> Option<FlowId> {
+    /// Handles an answer to a query. Returns the flow that waits for it. `None`: the flow has
+    /// ended, or has its target.
+    pub(super) fn on_answer(&mut self, query: QueryId, progress: Progress) -> Option<FlowId> {
+        if progress == Progress::Partial {
+            return self.by_query.get(&query).copied();
+        }
         self.in_use.end_query();
         self.lookups.remove(&query);
         self.by_query.remove(&query)
@@ -270,7 +275,12 @@ mod tests {
     use super::*;
     use crate::quic::StreamId;
 
-    const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1));
+    const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)), 53);
+
+    fn open(targets: &mut Targets, now: Instant, id: FlowId) -> Result<SocketId, RequestError> {
+        let (Attempt::Udp(socket), _) = targets.open(now, id, ADDRESS)? else { panic!("no UDP") };
+        Ok(socket)
+    }
 
     /// Opens as many sockets for a connection as it gets. Returns them, and the error that the next one
     /// got.
@@ -280,8 +290,8 @@ mod tests {
         let id = (ConnectionId(connection), StreamId(0));
         let mut taken = Vec::new();
         loop {
-            match targets.open(now, id, (&[ADDRESS], 53), &User::test()) {
-                Ok((socket, ..)) => taken.push(socket),
+            match open(targets, now, id) {
+                Ok(socket) => taken.push(socket),
                 Err(error) => return (taken, error),
             }
         }
@@ -348,7 +358,7 @@ mod tests {
             let targets = if port % 2 == 0 { &mut one } else { &mut other };
             targets.check_nesting(mapped(port)).unwrap();
             let id = (ConnectionId(port.into()), StreamId(0));
-            let (socket, ..) = targets.open(now, id, (&[ADDRESS], 443), &User::test()).unwrap();
+            let socket = open(targets, now, id).unwrap();
             targets.on_opened(socket, address(next), mapped(port));
             sockets.push(socket);
         }
@@ -383,7 +393,7 @@ mod tests {
         let id = (ConnectionId(0), StreamId(0));
         #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
         let now = Instant::now();
-        let (socket, ..) = targets.open(now, id, (&[ADDRESS], 53), &User::test()).unwrap();
+        let socket = open(&mut targets, now, id).unwrap();
         let mut look_up = |host: &str| targets.query(id, host.to_owned(), &User::test());
         let (query, _) = look_up("example.org").unwrap();
         let refused = look_up("example.com");
@@ -394,7 +404,7 @@ mod tests {
         assert!(targets.is_idle() && targets.sockets() == 0);
         let mut look_up = |host: &str| targets.query(id, host.to_owned(), &User::test());
         assert!(look_up("example.org").is_err(), "it is still looked up");
-        assert_eq!(targets.on_answer(query), None);
+        assert_eq!(targets.on_answer(query, Progress::Complete), None);
         assert!(targets.query(id, "example.org".to_owned(), &User::test()).is_ok());
     }
 }

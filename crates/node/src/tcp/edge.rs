@@ -8,6 +8,8 @@ use std::{io, net::SocketAddr};
 
 use bytes::Bytes;
 
+use crate::OsError;
+
 /// The name of a listening TCP socket. The node chooses it and never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerId(pub u64);
@@ -85,7 +87,7 @@ pub enum TcpInput {
         /// The socket.
         listener: ListenerId,
         /// Its local address, or the error of the operating system.
-        result: Result<SocketAddr, io::ErrorKind>,
+        result: Result<SocketAddr, OsError>,
     },
     /// The answer to [`TcpOutput::Connect`], [`TcpOutput::Accept`] and [`TcpOutput::OpenStdio`].
     Opened {
@@ -94,7 +96,7 @@ pub enum TcpInput {
         /// The peer's address, or the error of the operating system, after which the connection is
         /// forgotten. If the host has run out of descriptors, memory or ports, the error is
         /// `QuotaExceeded`. A failed `accept` is repeated by the driver and is never an answer.
-        result: Result<SocketAddr, io::ErrorKind>,
+        result: Result<SocketAddr, OsError>,
     },
     /// The answer to [`TcpOutput::Read`]: at least one byte, or none after the peer's FIN.
     Read {

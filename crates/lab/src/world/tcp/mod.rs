@@ -60,7 +60,7 @@ impl World {
                 self.accept(host, listener);
             }
             TcpOutput::OpenStdio(tcp) => {
-                let result = Err(ErrorKind::Unsupported);
+                let result = Err(ErrorKind::Unsupported.into());
                 let input = Input::Tcp(TcpInput::Opened { tcp, result });
                 self.answer_after(Duration::ZERO, host, input);
             }
@@ -85,6 +85,7 @@ impl World {
         if result.is_ok() {
             self.tcp.listeners.entry((host, listener)).or_default();
         }
+        let result = result.map_err(Into::into);
         let input = Input::Tcp(TcpInput::Listening { listener, result });
         self.answer_after(Duration::ZERO, host, input);
     }

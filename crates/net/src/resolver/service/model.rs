@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use hickory_resolver::proto::{op::Message, rr::Name};
+use hickory_proto::{op::Message, rr::Name};
 use tandem_node::node::ServiceEndpoint;
 
 use super::{ENDPOINTS_MAX, Records, combine, interpret, query_name};

@@ -1,6 +1,6 @@
 use std::{future::Future, iter, net::Ipv4Addr, sync::Arc};
 
-use hickory_resolver::proto::{
+use hickory_proto::{
     op::{Message, ResponseCode},
     rr::rdata::{
         HTTPS,
@@ -50,7 +50,7 @@ async fn serve(zone: Vec<Record>, manner: Manner) -> Resolver {
             }
         }
     });
-    Resolver::from_parts(&[address], "127.0.0.9 hosts.test").unwrap()
+    Resolver::from_parts(&[address], "127.0.0.9 hosts.test")
 }
 
 fn answer(request: &Message, zone: &[Record], manner: Manner) -> Option<Vec<u8>> {
@@ -79,7 +79,7 @@ fn answer(request: &Message, zone: &[Record], manner: Manner) -> Option<Vec<u8>>
 
 /// The endpoints of a name, as `PRIORITY ADDRESS ADDRESS`.
 async fn found(resolver: &Resolver, host: &str, port: u16) -> Vec<String> {
-    let endpoints = resolver.resolve_service(host, port).await.expect(host);
+    let endpoints = resolver.resolve_service(host, port, drop).await.expect(host);
     let text = |endpoint: ServiceEndpoint| {
         let addresses = endpoint.addresses.iter().map(ToString::to_string);
         let priority = match endpoint.priority {
@@ -138,7 +138,7 @@ fn the_servers_of_a_name_are_those_of_its_records() {
             assert_eq!(found, expected, "{host}:{port}");
         }
         for host in ["other.test", "loop2.test"] {
-            let nothing = resolver.resolve_service(host, 443).await;
+            let nothing = resolver.resolve_service(host, 443, drop).await;
             assert_eq!(nothing, Err(ResolveError::NotFound), "{host}");
         }
     });
@@ -167,7 +167,7 @@ fn a_name_without_addresses_whose_records_never_come_is_an_error() {
     block_on(async {
         let resolver = serve(zone, Manner::DropsHttps).await;
         tokio::time::pause(); // timeouts expire as soon as all tasks are idle
-        assert!(resolver.resolve_service("p.test", 443).await.is_err());
+        assert!(resolver.resolve_service("p.test", 443, drop).await.is_err());
     });
 }
 
@@ -236,7 +236,7 @@ fn an_alias_hides_the_servers_beside_it() {
 
 #[test]
 fn any_answer_leads_to_few_servers_with_addresses() {
-    let mut message = Message::response(7, hickory_resolver::proto::op::OpCode::Query);
+    let mut message = Message::response(7, hickory_proto::op::OpCode::Query);
     message.answers = vec![
         https("a.test.", "1 . alpn=h3 port=8443 ipv4hint=192.0.2.1,192.0.2.2"),
         https("a.test.", "2 b.test. mandatory=alpn alpn=h2,h3 ipv6hint=2001:db8::1"),

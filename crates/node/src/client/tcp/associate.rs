@@ -20,6 +20,7 @@ use super::{
     owners::{Owners, Verdict},
 };
 use crate::{
+    OsError,
     client::{
         Client, FlowConfig, FlowId,
         local::{Refusal, decode_datagram, encode_datagram_header},
@@ -98,7 +99,7 @@ impl Client {
         &mut self,
         now: Instant,
         socket: SocketId,
-        result: Result<SocketAddr, io::ErrorKind>,
+        result: Result<SocketAddr, OsError>,
     ) -> bool {
         let Some(association) = self.tcp.associations.by_socket.get(&socket) else { return false };
         let tcp = association.tcp;

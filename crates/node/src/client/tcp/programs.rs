@@ -1,9 +1,10 @@
 //! Connections of local programs: they come, ask for targets, and get request streams.
 
-use std::{io, net::SocketAddr, time::Instant};
+use std::{net::SocketAddr, time::Instant};
 
 use super::{Awaited, Connections, Program, TcpService, Upstream};
 use crate::{
+    OsError,
     client::{Client, Life, local::Local},
     error::ClientError,
     node::{Event, Output},
@@ -41,9 +42,9 @@ impl Client {
                         self.outputs.push_back(Output::Event(Event::Listening(local)));
                         self.accept(service, listener);
                     }
-                    Err(kind) => {
+                    Err(error) => {
                         let Some(address) = self.tcp.listen(service) else { return };
-                        self.end(now, Err(ClientError::Listen { address, kind }));
+                        self.end(now, Err(ClientError::Listen { address, error }));
                     }
                 }
             }
@@ -69,7 +70,7 @@ impl Client {
     }
 
     /// Handles a new connection of a local program.
-    fn on_program(&mut self, now: Instant, tcp: TcpId, result: Result<SocketAddr, io::ErrorKind>) {
+    fn on_program(&mut self, now: Instant, tcp: TcpId, result: Result<SocketAddr, OsError>) {
         let Some(Awaited { service, listener }) = self.tcp.awaited.remove(&tcp) else { return };
         if let Some(listener) = listener {
             self.accept(service, listener);

@@ -91,9 +91,12 @@ fn the_standard_input_is_asked_for_once_however_often_the_tunnel_is_rebuilt() {
 #[test]
 fn a_client_without_its_standard_input_ends() {
     let (mut client, tcp) = with_stdio();
-    client.on_tcp(test_start(), TcpInput::Opened { tcp, result: Err(io::ErrorKind::NotFound) });
+    client.on_tcp(
+        test_start(),
+        TcpInput::Opened { tcp, result: Err(io::ErrorKind::NotFound.into()) },
+    );
     let Life::Ending { result, .. } = client.life else { panic!("it does not end") };
-    assert_eq!(result, Err(ClientError::Stdio(io::ErrorKind::NotFound)));
+    assert_eq!(result, Err(ClientError::Stdio(io::ErrorKind::NotFound.into())));
 }
 
 /// SOCKS5 without a password, and a UDP ASSOCIATE request of a program that does not say its port.

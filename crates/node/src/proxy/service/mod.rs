@@ -7,18 +7,12 @@ pub(super) mod udp;
 
 use std::net::SocketAddr;
 
-pub(super) use self::{race::Race, tcp::Tcp, udp::Udp};
+pub(super) use self::{
+    race::{Attempt, Further, LookUp, Race},
+    tcp::Tcp,
+    udp::Udp,
+};
 use super::users::EachWay;
-use crate::node::SocketId;
-
-/// A target that is being reached. Most flows are of UDP payloads, and do not pay for the size of the others.
-#[derive(Debug)]
-pub(super) enum Reach {
-    /// The socket is being opened.
-    Socket { socket: SocketId, target: SocketAddr },
-    /// Connections to the target's addresses are tried.
-    Race(Box<Race>),
-}
 
 /// What a granted flow carries.
 #[derive(Debug)]

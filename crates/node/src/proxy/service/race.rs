@@ -1,5 +1,5 @@
-//! Happy Eyeballs (RFC 8305): connections to the addresses of a target are tried one after another,
-//! with a short delay between them, and the first one that opens is used.
+//! Happy Eyeballs (RFC 8305): the addresses of a target are tried one after another, with a short delay between them,
+//! and the first one that opens is used. Addresses that a name server gives later join the others.
 
 use std::{
     collections::VecDeque,
@@ -8,7 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{quic::earliest, tcp::TcpId};
+use crate::{
+    OsError,
+    node::{QueryId, SocketId},
+    quic::earliest,
+    tcp::TcpId,
+};
 
 /// The addresses that are tried. Names have a few; more would only let a name server cost the proxy
 /// sockets.
@@ -17,35 +22,109 @@ const ADDRESSES_MAX: usize = 8;
 /// RFC 8305 §8: the recommended "Connection Attempt Delay".
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
+/// A look-up of a target's addresses that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) struct LookUp {
+    pub(in crate::proxy) query: QueryId,
+    /// When it is given up.
+    pub(in crate::proxy) deadline: Instant,
+}
+
+/// Whether further addresses may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum Further {
+    /// Yes, from this look-up.
+    From(LookUp),
+    /// No.
+    Nothing,
+    /// The client has named an IPv4 address, and no look-up was made. If this host has no route to it, one may say at
+    /// which address a NAT64 reaches it.
+    IfUnroutable,
+}
+
+/// What is opened towards an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum Attempt {
+    /// A socket for UDP payloads.
+    Udp(SocketId),
+    /// A TCP connection.
+    Tcp(TcpId),
+}
+
 /// The attempts to reach one target.
 #[derive(Debug)]
 pub(crate) struct Race {
+    port: u16,
+    /// The addresses that take part, tried or not. There are few.
+    known: Vec<IpAddr>,
     /// Addresses that were not tried yet.
     left: VecDeque<SocketAddr>,
-    running: Vec<(TcpId, SocketAddr)>,
+    running: Vec<(Attempt, SocketAddr)>,
     /// When the next address is tried, although the last attempt may still succeed.
     next: Instant,
     /// When all attempts are given up.
     deadline: Instant,
-    last_error: io::ErrorKind,
+    further: Further,
+    last_error: OsError,
 }
 
 impl Race {
-    /// A race among addresses, of which the resolver prefers the first.
-    pub(in crate::proxy) fn new(
-        addresses: &[IpAddr],
-        port: u16,
-        now: Instant,
-        deadline: Instant,
-    ) -> Self {
-        let left = interleaved(addresses).map(|ip| SocketAddr::new(ip, port));
+    /// A race without addresses, whose attempts are given up at the deadline.
+    pub(in crate::proxy) fn new(now: Instant, deadline: Instant, port: u16) -> Self {
         Self {
-            left: left.take(ADDRESSES_MAX).collect(),
+            port,
+            known: Vec::new(),
+            left: VecDeque::new(),
             running: Vec::new(),
             next: now,
             deadline,
-            last_error: io::ErrorKind::TimedOut,
+            further: Further::Nothing,
+            last_error: io::ErrorKind::TimedOut.into(),
         }
+    }
+
+    /// Adds addresses, of which the resolver prefers the first. Each address is tried once.
+    pub(in crate::proxy) fn add(&mut self, addresses: &[IpAddr], deadline: Instant) {
+        let before = self.known.len();
+        for address in interleaved(addresses) {
+            if self.known.len() < ADDRESSES_MAX && !self.known.contains(&address) {
+                self.known.push(address);
+                self.left.push_back(SocketAddr::new(address, self.port));
+            }
+        }
+        if self.known.len() > before {
+            self.deadline = self.deadline.max(deadline);
+        }
+    }
+
+    /// Says whether further addresses may come.
+    pub(in crate::proxy) const fn expect(&mut self, further: Further) {
+        self.further = further;
+    }
+
+    /// The look-up from which further addresses may come.
+    pub(in crate::proxy) const fn look_up(&self) -> Option<LookUp> {
+        match self.further {
+            Further::From(look_up) => Some(look_up),
+            Further::Nothing | Further::IfUnroutable => None,
+        }
+    }
+
+    /// Whether a look-up may now find another address for the one that the client has named. It is said once.
+    pub(in crate::proxy) fn wants_nat64(&mut self) -> bool {
+        let is_unroutable = matches!(
+            self.last_error.kind,
+            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable
+        );
+        let wants = self.further == Further::IfUnroutable && self.is_idle() && is_unroutable;
+        if wants {
+            self.further = Further::Nothing;
+        }
+        wants
+    }
+
+    fn is_idle(&self) -> bool {
+        self.left.is_empty() && self.running.is_empty()
     }
 
     /// The address to try now, if one is due.
@@ -54,46 +133,50 @@ impl Race {
     }
 
     /// Notes that the address that was due is tried.
-    pub(in crate::proxy) fn on_started(&mut self, now: Instant, tcp: TcpId) {
+    pub(in crate::proxy) fn on_started(&mut self, now: Instant, attempt: Attempt) {
         if let Some(address) = self.left.pop_front() {
-            self.running.push((tcp, address));
+            self.running.push((attempt, address));
             self.next = now + ATTEMPT_DELAY;
         }
     }
 
     /// Notes that the address that was due cannot be tried.
-    pub(in crate::proxy) fn skip(&mut self, error: io::ErrorKind) {
+    pub(in crate::proxy) fn skip(&mut self, error: OsError) {
         self.left.pop_front();
         self.last_error = error;
     }
 
     /// Notes that an attempt failed. RFC 8305 §5: the next one then starts at once.
-    pub(in crate::proxy) fn on_failed(&mut self, now: Instant, tcp: TcpId, error: io::ErrorKind) {
-        self.running.retain(|(running, _)| *running != tcp);
+    pub(in crate::proxy) fn on_failed(&mut self, now: Instant, attempt: Attempt, error: OsError) {
+        self.running.retain(|(running, _)| *running != attempt);
         self.last_error = error;
         self.next = now;
     }
 
     /// The address of an attempt.
-    pub(in crate::proxy) fn address(&self, tcp: TcpId) -> Option<SocketAddr> {
-        self.running.iter().find(|(running, _)| *running == tcp).map(|(_, address)| *address)
+    pub(in crate::proxy) fn address(&self, attempt: Attempt) -> Option<SocketAddr> {
+        self.running.iter().find(|(running, _)| *running == attempt).map(|(_, address)| *address)
     }
 
     /// The attempts that run.
-    pub(in crate::proxy) fn running(&self) -> impl Iterator<Item = TcpId> {
-        self.running.iter().map(|(tcp, _)| *tcp)
+    pub(in crate::proxy) fn running(&self) -> impl Iterator<Item = Attempt> {
+        self.running.iter().map(|(attempt, _)| *attempt)
     }
 
-    /// The error of the last attempt, if no attempt is left or the time is over.
-    pub(in crate::proxy) fn lost(&self, now: Instant) -> Option<io::ErrorKind> {
-        if now >= self.deadline {
-            return Some(io::ErrorKind::TimedOut);
+    /// The error of the last attempt, if no attempt is left and no address may come, or if the time is over.
+    pub(in crate::proxy) fn lost(&self, now: Instant) -> Option<OsError> {
+        if self.is_idle() {
+            let is_waiting = self.look_up().is_some_and(|look_up| now < look_up.deadline);
+            return (!is_waiting).then_some(self.last_error);
         }
-        (self.left.is_empty() && self.running.is_empty()).then_some(self.last_error)
+        (now >= self.deadline).then(|| io::ErrorKind::TimedOut.into())
     }
 
     /// When something is due.
     pub(in crate::proxy) fn next_timeout(&self) -> Instant {
+        if self.is_idle() {
+            return self.look_up().map_or(self.next, |look_up| look_up.deadline);
+        }
         let next = Some(self.next).filter(|_| !self.left.is_empty());
         earliest(next, Some(self.deadline)).unwrap_or(self.deadline)
     }
@@ -126,8 +209,20 @@ mod tests {
     }
 
     fn race(text: &str, now: Instant) -> Race {
-        Race::new(&addresses(text), PORT, now, now + Duration::from_secs(10))
+        let deadline = now + Duration::from_secs(10);
+        let mut race = Race::new(now, deadline, PORT);
+        race.add(&addresses(text), deadline);
+        race
     }
+
+    const fn tcp(id: u64) -> Attempt {
+        Attempt::Tcp(TcpId(id))
+    }
+
+    const REFUSED: OsError = OsError { kind: io::ErrorKind::ConnectionRefused, number: Some(111) };
+
+    const UNROUTABLE: OsError =
+        OsError { kind: io::ErrorKind::NetworkUnreachable, number: Some(101) };
 
     #[test]
     fn families_alternate_and_begin_with_that_of_the_first_address() {
@@ -148,15 +243,15 @@ mod tests {
         let due = |race: &Race, after| race.due(now + after).map(|it| it.ip().to_string());
         let zero = Duration::ZERO;
         assert_eq!(due(&race, zero).as_deref(), Some("::1"));
-        race.on_started(now, TcpId(1));
+        race.on_started(now, tcp(1));
         assert_eq!((due(&race, zero), race.next_timeout()), (None, now + ATTEMPT_DELAY));
         assert_eq!(due(&race, ATTEMPT_DELAY).as_deref(), Some("1.1.1.1"));
-        race.on_started(now + ATTEMPT_DELAY, TcpId(2));
-        race.on_failed(now + ATTEMPT_DELAY, TcpId(1), io::ErrorKind::ConnectionRefused);
+        race.on_started(now + ATTEMPT_DELAY, tcp(2));
+        race.on_failed(now + ATTEMPT_DELAY, tcp(1), REFUSED);
         assert_eq!(due(&race, ATTEMPT_DELAY).as_deref(), Some("::2"), "at once after a failure");
-        race.on_started(now + ATTEMPT_DELAY, TcpId(3));
-        assert_eq!(race.running().collect::<Vec<_>>(), [TcpId(2), TcpId(3)]);
-        assert_eq!(race.address(TcpId(2)).unwrap().to_string(), "1.1.1.1:443");
+        race.on_started(now + ATTEMPT_DELAY, tcp(3));
+        assert_eq!(race.running().collect::<Vec<_>>(), [tcp(2), tcp(3)]);
+        assert_eq!(race.address(tcp(2)).unwrap().to_string(), "1.1.1.1:443");
         assert_eq!(race.lost(now + ATTEMPT_DELAY), None);
     }
 
@@ -164,24 +259,71 @@ mod tests {
     fn a_race_is_lost_with_the_last_error_or_at_its_deadline() {
         let now = test_start();
         let mut lost = race("1.1.1.1 ::1", now);
-        for tcp in [TcpId(1), TcpId(2)] {
+        for attempt in [tcp(1), tcp(2)] {
             assert_eq!(lost.lost(now), None);
-            lost.on_started(now, tcp);
-            lost.on_failed(now, tcp, io::ErrorKind::ConnectionRefused);
+            lost.on_started(now, attempt);
+            lost.on_failed(now, attempt, REFUSED);
         }
-        assert_eq!(lost.lost(now), Some(io::ErrorKind::ConnectionRefused));
+        assert_eq!(lost.lost(now), Some(REFUSED));
         let mut slow = race("1.1.1.1", now);
-        slow.on_started(now, TcpId(1));
+        slow.on_started(now, tcp(1));
         let deadline = slow.next_timeout();
         assert_eq!(deadline, now + Duration::from_secs(10));
-        assert_eq!(slow.lost(deadline), Some(io::ErrorKind::TimedOut));
+        assert_eq!(slow.lost(deadline), Some(io::ErrorKind::TimedOut.into()));
     }
 
     #[test]
     fn only_some_addresses_are_tried() {
         let now = test_start();
         let many = (0..100).map(|last| IpAddr::from([10, 0, 0, last])).collect::<Vec<_>>();
-        let race = Race::new(&many, PORT, now, now);
+        let mut race = Race::new(now, now, PORT);
+        race.add(&many, now);
         assert_eq!(race.left.len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn addresses_that_come_late_are_tried_once_and_awaited() {
+        let now = test_start();
+        let mut race = race("::1", now);
+        let look_up = LookUp { query: QueryId(1), deadline: now + Duration::from_secs(12) };
+        race.expect(Further::From(look_up));
+        race.on_started(now, tcp(1));
+        race.on_failed(now, tcp(1), UNROUTABLE);
+        assert_eq!((race.lost(now), race.next_timeout()), (None, look_up.deadline));
+        assert_eq!(race.lost(look_up.deadline), Some(UNROUTABLE), "they never came");
+        let late = now + Duration::from_secs(11);
+        race.add(&addresses("::1 1.1.1.1"), late + Duration::from_secs(10));
+        race.expect(Further::Nothing);
+        assert_eq!(race.due(late).unwrap().to_string(), "1.1.1.1:443", "at once");
+        race.on_started(late, tcp(2));
+        assert_eq!(race.lost(late), None, "it has its whole time");
+        race.on_failed(late, tcp(2), REFUSED);
+        assert_eq!(race.lost(late), Some(REFUSED));
+    }
+
+    #[test]
+    fn a_late_address_waits_for_its_turn_beside_an_attempt_that_runs() {
+        let now = test_start();
+        let mut race = race("1.1.1.1", now);
+        race.on_started(now, tcp(1));
+        race.add(&addresses("::1 1.1.1.1"), now);
+        assert_eq!((race.due(now), race.next_timeout()), (None, now + ATTEMPT_DELAY));
+        assert_eq!(race.due(now + ATTEMPT_DELAY).unwrap().to_string(), "[::1]:443");
+    }
+
+    #[test]
+    fn a_literal_without_a_route_is_looked_up_once() {
+        let now = test_start();
+        let mut race = race("1.1.1.1", now);
+        race.expect(Further::IfUnroutable);
+        assert!(!race.wants_nat64());
+        race.on_started(now, tcp(1));
+        race.on_failed(now, tcp(1), UNROUTABLE);
+        assert!(race.wants_nat64() && !race.wants_nat64());
+        let mut refused = self::race("1.1.1.1", now);
+        refused.expect(Further::IfUnroutable);
+        refused.on_started(now, tcp(1));
+        refused.on_failed(now, tcp(1), REFUSED);
+        assert!(!refused.wants_nat64());
     }
 }

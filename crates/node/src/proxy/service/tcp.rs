@@ -6,11 +6,9 @@ use std::{io, net::SocketAddr, time::Instant};
 use bytes::Bytes;
 use tandem_wire::Code;
 
-use super::{Race, Reach, Service};
+use super::{Attempt, Service};
 use crate::{
-    error::RequestError,
     h3,
-    node::Output,
     proxy::{
         FlowId, Proxy,
         answer::connected,
@@ -19,7 +17,7 @@ use crate::{
         users::{Direction, Verdict},
     },
     quic::{ConnectionId, earliest},
-    tcp::{Form, Outcome, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
+    tcp::{Form, Outcome, Socket, Splice, TcpId, TcpInput, TunnelStream},
 };
 
 /// What a flow with a TCP connection has, once it is open.
@@ -47,44 +45,9 @@ impl Flow {
             _ => None,
         }
     }
-
-    fn race(&mut self) -> Option<&mut Race> {
-        match &mut self.stage {
-            Stage::Reaching(Reach::Race(race)) => Some(race),
-            _ => None,
-        }
-    }
 }
 
 impl Proxy {
-    /// Tries the next address of a target, or refuses the request if none is left.
-    pub(in crate::proxy) fn advance_race(&mut self, now: Instant, id: FlowId) {
-        while let Some(flow) = self.peers.flow_mut(id)
-            && let asks = flow.asks
-            && let Flow { stage: Stage::Reaching(Reach::Race(race)), requested, owner, .. } = flow
-        {
-            if let Some(kind) = race.lost(now) {
-                let target = format!("{}:{}", requested.0, requested.1).into();
-                return self.refuse(id, &RequestError::Unreachable { target, kind }, asks);
-            }
-            let Some(peer) = race.due(now) else { break };
-            let tcp = match self.targets.connect(now, id) {
-                Ok(tcp) => tcp,
-                Err(error) if race.running().next().is_none() => {
-                    return self.refuse(id, &error, asks);
-                }
-                Err(_) => {
-                    race.skip(io::ErrorKind::QuotaExceeded);
-                    continue;
-                }
-            };
-            race.on_started(now, tcp);
-            let user = owner.user.party();
-            self.outputs.push_back(Output::Tcp(TcpOutput::Connect { tcp, peer, user }));
-        }
-        self.set_timer(id);
-    }
-
     /// Handles an input about a TCP connection.
     pub(in crate::proxy) fn on_tcp(&mut self, now: Instant, input: TcpInput) {
         let (TcpInput::Opened { tcp, .. }
@@ -100,10 +63,7 @@ impl Proxy {
             TcpInput::Opened { result: Ok(_), .. } => self.on_connected(now, id, tcp),
             TcpInput::Opened { result: Err(error), .. } => {
                 self.targets.disconnect(tcp);
-                if let Some(race) = self.peers.flow_mut(id).and_then(Flow::race) {
-                    race.on_failed(now, tcp, error);
-                    self.advance_race(now, id);
-                }
+                self.on_attempt_failed(now, id, (Attempt::Tcp(tcp), error));
             }
             TcpInput::Read { data, .. } => self.on_tcp_read(now, id, data),
             TcpInput::Written { bytes, .. } => {
@@ -119,16 +79,9 @@ impl Proxy {
 
     /// Grants a request with the connection that was opened first. The other attempts end.
     fn on_connected(&mut self, now: Instant, id: FlowId, tcp: TcpId) {
+        let Some(target) = self.on_attempt_opened(id, Attempt::Tcp(tcp)) else { return };
         let Some((flow, _)) = self.peers.flow_of_target(id) else { return };
         let Asks::Tcp(form) = flow.asks else { return };
-        let Some((race, target)) = flow.race().and_then(|race| Some((&*race, race.address(tcp)?)))
-        else {
-            return; // it has lost the race
-        };
-        for other in race.running().filter(|&other| other != tcp) {
-            self.targets.disconnect(other);
-            self.outputs.push_back(Output::Tcp(TcpOutput::Close(other)));
-        }
         flow.stage = Stage::Open(Service::Tcp(Box::new(Tcp::new(tcp, form, target))));
         self.stats.tcp.opened += 1;
         self.log.opened(id, flow, target);

@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    io,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -10,18 +9,17 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tandem_wire::{CidCapsule, Code};
 
-use super::{Reach, Service};
+use super::{Attempt, Service};
 use crate::proxy::{
     FlowId, LISTEN, Proxy,
     answer::granted,
     flow::{End, Flow, Stage, StreamFate},
-    request::Asks,
     shares::PACKET_COST,
     users::{Direction, Verdict},
 };
 use crate::{
+    OsError,
     beside::{Arrived, Violation},
-    error::RequestError,
     h3,
     node::{Output, SocketId, Transmit},
     quic::ConnectionId,
@@ -131,18 +129,21 @@ impl Proxy {
         &mut self,
         now: Instant,
         socket: SocketId,
-        result: Result<SocketAddr, io::ErrorKind>,
+        result: Result<SocketAddr, OsError>,
     ) {
         let Some(id) = self.targets.flow_of(socket) else { return };
         let local = match result {
             Ok(local) => local,
-            Err(kind) => return self.refuse(id, &RequestError::for_socket(kind), Asks::Udp),
+            Err(error) => {
+                self.outputs.push_back(self.targets.close(socket));
+                return self.on_attempt_failed(now, id, (Attempt::Udp(socket), error));
+            }
         };
         if let Some(client) = self.client(id.0) {
             self.targets.on_opened(socket, local, client);
         }
+        let Some(target) = self.on_attempt_opened(id, Attempt::Udp(socket)) else { return };
         let Some((flow, tunnel)) = self.peers.flow_of_target(id) else { return };
-        let Stage::Reaching(Reach::Socket { target, .. }) = flow.stage else { return };
         flow.stage = Stage::Open(Service::Udp(Udp::new(now, socket, target)));
         flow.last_active = now;
         self.log.opened(id, flow, target);
