@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use tandem_node::{
     Output,
     node::{
-        FileError, FileId, FileMeta, QueryId, Received, ResolveError, SocketId, SocketKind,
+        FileError, FileId, FileMeta, Progress, QueryId, Received, ResolveError, SocketId, SocketKind,
         Transmit,
     },
 };
@@ -335,6 +335,36 @@ fn a_closed_port_refuses_a_known_sender() {
     world.run_for(SECOND);
     assert_eq!(world.node(sender).replies().len(), 6);
     assert_eq!(world.node(sender).failure(), Some(ErrorKind::ConnectionRefused));
+}
+
+#[test]
+fn a_name_may_be_answered_in_parts() {
+    let ip = |last: u8| IpAddr::from([10, 0, 0, last]);
+    let mut world = World::new(Seed(1));
+    let parts = vec![(MS, vec![ip(7)]), (20 * MS, vec![ip(8)]), (30 * MS, Vec::new())];
+    world.set_name("slow.test", NameAnswer::Parts(parts));
+    world.set_name("empty.test", NameAnswer::Parts(vec![(MS, Vec::new())]));
+    let ask = |(host, query): (&str, u64)| Output::Resolve {
+        query: QueryId(query),
+        host: host.to_owned(),
+    };
+    let asks = [("slow.test", 0), ("10.0.0.9", 1), ("empty.test", 2)].map(ask);
+    let script = world.add_host("script", ["10.0.0.1"], Script::new(asks));
+    world.run_for(SECOND);
+    let mut answers = vec![Vec::new(); 3];
+    for (_, input) in &world.node(script).answers {
+        let Input::Resolved { query, result, progress } = input else { panic!("{input:?}") };
+        answers[usize::try_from(query.0).unwrap()].push((result.clone(), *progress));
+    }
+    let (partial, complete) = (Progress::Partial, Progress::Complete);
+    let expected = [
+        (Ok(vec![ip(7)]), partial),
+        (Ok(vec![ip(7), ip(8)]), partial),
+        (Ok(vec![ip(7), ip(8)]), complete),
+    ];
+    assert_eq!(answers[0], expected);
+    assert_eq!(answers[1], [(Ok(vec![ip(9)]), complete)]);
+    assert_eq!(answers[2], [(Err(ResolveError::NotFound), complete)]);
 }
 
 #[test]

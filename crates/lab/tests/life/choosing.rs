@@ -172,6 +172,31 @@ fn many_dead_proxies_are_given_up_three_at_a_time() {
 }
 
 #[test]
+fn an_address_of_the_proxy_that_comes_late_is_tried() {
+    let scenario = small(1);
+    // The client has no IPv6, or the first address is that of a proxy that is dead.
+    for (first, late, expected) in [
+        ("2001:db8::1", 50 * MS, 50 * MS),
+        ("2001:db8::1", 9 * SECOND, 9 * SECOND),
+        ("10.0.0.3", 20 * MS, 250 * MS),
+        ("10.0.0.3", 3 * SECOND, 3 * SECOND),
+    ] {
+        let outcome = scenario.run(|testbed| {
+            *testbed = bed(&scenario, [Duration::ZERO; 3]);
+            testbed.world.block(testbed.client, testbed.proxies[1], 1000 * SECOND);
+            let address = |text: &str| vec![text.parse().unwrap()];
+            let parts = vec![(Duration::ZERO, address(first)), (late, address("10.0.0.2"))];
+            testbed.world.set_name("proxy1.test", NameAnswer::Parts(parts));
+            choose_from(&scenario, testbed, &[&[1]]);
+            testbed.finish()
+        });
+        assert_eq!(outcome.lost, [], "{first}, {late:?}");
+        let setup = outcome.report().setup;
+        assert!((expected..expected + SECOND).contains(&setup), "{first}, {late:?}: {setup:?}");
+    }
+}
+
+#[test]
 fn without_any_proxy_that_works_the_client_ends_with_a_cause() {
     let scenario = Scenario::new(1, 1);
     let outcome = scenario.run(|testbed| {

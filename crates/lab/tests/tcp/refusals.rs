@@ -93,6 +93,54 @@ fn an_address_that_never_answers_costs_a_quarter_of_a_second_if_another_one_does
 }
 
 #[test]
+fn an_address_that_comes_late_is_tried_whatever_became_of_the_others() {
+    let scenario = Scenario::new(1, 1);
+    // The host of the proxy has no IPv6. The first target never answers.
+    for (first, late, expected) in [
+        ("2001:db8::1", 50 * MS, 50 * MS),
+        ("2001:db8::1", 300 * MS, 300 * MS),
+        ("2001:db8::1", 9 * SECOND, 9 * SECOND),
+        (&*target_ip(0), 20 * MS, 250 * MS),
+        (&*target_ip(0), 2 * SECOND, 2 * SECOND),
+    ] {
+        scenario.run(|testbed| {
+            let servers = [0, 1].map(|number| add_target(testbed, number, Behaviour::Echo));
+            testbed.world.block(testbed.proxies[0], servers[0], 1000 * SECOND);
+            let address = |text: &str| text.parse().unwrap();
+            let parts =
+                vec![(Duration::ZERO, vec![address(first)]), (late, vec![address(&target_ip(1))])];
+            testbed.world.set_name("two.test", NameAnswer::Parts(parts));
+            forward(&scenario, testbed, vec![FlowConfig::new("two.test", PORT)], Vec::new());
+            let program = program(testbed, 1, vec![task(0, 100)]);
+            finish(testbed, program, 30 * SECOND);
+            let report = report(testbed, program);
+            assert_eq!(report.result, Some(Ok(())), "{first}, {late:?}");
+            let took = report.first_byte.unwrap() - report.began;
+            let expected = TUNNEL_RTT + 2 * TARGET_RTT + expected;
+            assert!((expected..expected + 5 * MS).contains(&took), "{first}, {late:?}: {took:?}");
+            testbed.world.trace().digest()
+        });
+    }
+}
+
+#[test]
+fn a_name_whose_only_address_has_no_route_is_refused_when_nothing_more_comes() {
+    let scenario = Scenario::new(1, 1);
+    scenario.run(|testbed| {
+        let parts = vec![
+            (Duration::ZERO, vec!["2001:db8::1".parse().unwrap()]),
+            (4 * SECOND, Vec::new()),
+        ];
+        testbed.world.set_name("six.test", NameAnswer::Parts(parts));
+        let targets = vec![FlowConfig::new("six.test", PORT)];
+        forward(&scenario, testbed, targets, Vec::new());
+        let unroutable = "destination_ip_unroutable";
+        fails(testbed, (0, "six.test"), TUNNEL_RTT + 4 * SECOND, unroutable);
+        testbed.world.trace().digest()
+    });
+}
+
+#[test]
 fn a_target_that_comes_back_is_reached() {
     let scenario = Scenario::new(1, 1);
     scenario.run(|testbed| {
