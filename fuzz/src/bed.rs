@@ -16,8 +16,8 @@ use tandem_node::{
     Event, Input, Node, Origin, OriginConfig, Output, Proxy, ProxyConfig, Stats,
     limits::Limits,
     node::{
-        FileError, FileId, FileMeta, Progress, QueryId, Received, ResolveError, SocketId, SocketKind,
-        Transmit,
+        FileError, FileId, FileMeta, Progress, QueryId, Received, ResolveError, SocketId,
+        SocketKind, Transmit,
     },
     proxy::{Access, TargetPolicy},
     quic::{Mtu, Transport},

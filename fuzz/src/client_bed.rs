@@ -14,7 +14,9 @@ use tandem_node::{
     Client, Event, Input, Node, Output,
     client::FlowId,
     limits::Limits,
-    node::{Progress, QueryId, Received, ResolveError, ServiceEndpoint, SocketId, SocketKind, Transmit},
+    node::{
+        Progress, QueryId, Received, ResolveError, ServiceEndpoint, SocketId, SocketKind, Transmit,
+    },
     tcp::{ListenerId, TcpId, TcpInput, TcpOutput},
 };
 use tandem_wire::HttpDatagram;

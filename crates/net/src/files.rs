@@ -101,7 +101,7 @@ fn file_error(error: &io::Error) -> FileError {
         // number if a path leads out of the folder.
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => FileError::NotFound,
         io::ErrorKind::IsADirectory => FileError::IsFolder,
-        kind => FileError::Io(kind),
+        _ => FileError::Io(error.into()),
     }
 }
 

@@ -190,5 +190,5 @@ impl Requests {
 /// Logs that the blocking task panicked or was cancelled with the runtime, and returns its error.
 fn interrupted(error: &JoinError) -> FileError {
     tracing::error!(%error, "access to a file was interrupted");
-    FileError::Io(io::ErrorKind::Interrupted)
+    FileError::Io(io::ErrorKind::Interrupted.into())
 }

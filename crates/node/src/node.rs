@@ -334,7 +334,7 @@ pub enum FileError {
     IsFolder,
     /// The operating system returned an error.
     #[error("it cannot be read: {0}")]
-    Io(io::ErrorKind),
+    Io(OsError),
 }
 
 /// An event for the embedding program.

@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 use tandem_node::{
     Output,
     node::{
-        FileError, FileId, FileMeta, Progress, QueryId, Received, ResolveError, SocketId, SocketKind,
-        Transmit,
+        FileError, FileId, FileMeta, Progress, QueryId, Received, ResolveError, SocketId,
+        SocketKind, Transmit,
     },
 };
 use tandem_units::{ByteCount, Rate, Ratio};

@@ -127,10 +127,8 @@ fn an_address_that_comes_late_is_tried_whatever_became_of_the_others() {
 fn a_name_whose_only_address_has_no_route_is_refused_when_nothing_more_comes() {
     let scenario = Scenario::new(1, 1);
     scenario.run(|testbed| {
-        let parts = vec![
-            (Duration::ZERO, vec!["2001:db8::1".parse().unwrap()]),
-            (4 * SECOND, Vec::new()),
-        ];
+        let parts =
+            vec![(Duration::ZERO, vec!["2001:db8::1".parse().unwrap()]), (4 * SECOND, Vec::new())];
         testbed.world.set_name("six.test", NameAnswer::Parts(parts));
         let targets = vec![FlowConfig::new("six.test", PORT)];
         forward(&scenario, testbed, targets, Vec::new());

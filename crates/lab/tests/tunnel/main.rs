@@ -346,8 +346,7 @@ fn an_address_of_the_target_that_comes_late_is_used_if_the_others_have_no_route(
     for late in [MS, 300 * MS, 9 * SECOND] {
         let outcome = Scenario::new(1, 1).run(|testbed| {
             let address = |text: &str| vec![text.parse().unwrap()];
-            let parts =
-                vec![(Duration::ZERO, address("2001:db8::1")), (late, address("10.0.0.9"))];
+            let parts = vec![(Duration::ZERO, address("2001:db8::1")), (late, address("10.0.0.9"))];
             testbed.world.set_name("origin.test", NameAnswer::Parts(parts));
             testbed.finish()
         });

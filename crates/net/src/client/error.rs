@@ -1,9 +1,7 @@
 //! The errors of a [`Client`](super::Client) and its flows.
 
-use std::io;
-
 use tandem_node::{
-    StrangerText,
+    OsError, StrangerText,
     client::TemplateError,
     error::{ClientError as TunnelError, FlowError},
     proxy::TokenError,
@@ -34,7 +32,7 @@ pub enum ClientError {
     Config(#[from] ConfigError),
     /// The operating system could not start the thread of the client.
     #[error("the thread of the client cannot be started: {0}")]
-    Thread(io::ErrorKind),
+    Thread(OsError),
     /// The tunnel could not be established or has ended, or the proxy refused or closed the flow.
     #[error(transparent)]
     Tunnel(#[from] TunnelError),

@@ -153,7 +153,7 @@ impl Client {
         let (ended_sender, ended) = watch::channel(None);
         let (connected_sender, connected) = oneshot::channel();
         let link = Link::new(receiver, event_sender, ended_sender, connected_sender, last_hop);
-        link.start(node, driver).map_err(|error| ClientError::Thread(error.kind()))?;
+        link.start(node, driver).map_err(|error| ClientError::Thread((&error).into()))?;
         let client = Self {
             commands,
             next_flow: Arc::default(),

@@ -310,9 +310,9 @@ impl Origin {
                 let answer = match error {
                     FileError::NotFound => answer::plain(StatusCode::NOT_FOUND),
                     FileError::IsFolder => answer::to_folder(exchange.head.path.as_deref()),
-                    FileError::Io(kind) => {
+                    FileError::Io(error) => {
                         if let Some(left_out) = self.unreadable.due(now) {
-                            tracing::warn!(%kind, left_out, "a file cannot be read");
+                            tracing::warn!(%error, left_out, "a file cannot be read");
                         }
                         answer::plain(StatusCode::INTERNAL_SERVER_ERROR)
                     }

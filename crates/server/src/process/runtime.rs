@@ -77,7 +77,9 @@ pub fn after_grace<N>(finished: Finished<N>) -> Result<Finished<N>, SystemError>
     match &finished.result {
         Ok(()) | Err(DriveError::GraceExpired(_)) => Ok(finished),
         Err(DriveError::Body(error)) => {
-            Err(SystemError { what: "write", error: io::Error::from(error.kind()) })
+            let number = error.raw_os_error();
+            let error = number.map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+            Err(SystemError { what: "write", error })
         }
     }
 }
