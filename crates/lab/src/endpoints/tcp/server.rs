@@ -128,7 +128,7 @@ impl Node for TcpServer {
         match input {
             Input::Tcp(TcpInput::Listening { result: Ok(_), .. }) => self.accept(),
             Input::Tcp(TcpInput::Listening { result: Err(error), .. }) => {
-                self.failure = Some(error);
+                self.failure = Some(error.kind);
             }
             Input::Tcp(input) => {
                 let is_new = matches!(input, TcpInput::Opened { .. });

@@ -56,9 +56,8 @@ impl Stream {
         let report = &mut self.report;
         match input {
             TcpInput::Opened { result: Ok(_), .. } => report.opened = Some(now),
-            TcpInput::Opened { result: Err(error), .. } | TcpInput::Failed { error, .. } => {
-                self.end(now, Err(error));
-            }
+            TcpInput::Opened { result: Err(error), .. } => self.end(now, Err(error.kind)),
+            TcpInput::Failed { error, .. } => self.end(now, Err(error)),
             TcpInput::Written { bytes, .. } => {
                 report.sent += bytes as u64;
                 self.unwritten -= bytes;
