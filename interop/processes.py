@@ -103,8 +103,8 @@ class Lab:
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
-    """Returns a free port, of UDP unless told otherwise, for servers that do not support port 0. It is none of those that
-    the kernel gives to sockets that do not ask for one, so that no other program gets it before the server."""
+    """Returns a free port, of UDP unless told otherwise, for servers that do not support port 0. It is none of those
+    that the kernel gives to sockets that do not ask for one, so that no other program gets it before the server."""
     while True:
         with socket.socket(socket.AF_INET, kind) as probe:
             try:

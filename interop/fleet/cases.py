@@ -166,10 +166,11 @@ def a_machine_dies(fleet: Fleet) -> str:
     reset = sum(download.process.text().count("reset by peer") for download in downloads)
     if reset != lost:
         raise Failure(f"{reset} of the {lost} connections with the machine were reset")
-    # After 0.9 s the other machine knows that this one is gone, by its timers. What follows is as slow on a busy host as
-    # the downloads were to begin.
+    # After 0.9 s the other machine knows that this one is gone, by its timers. What follows is as slow as the downloads
+    # were to begin, on a busy host.
     if took > max(2, 1 + to_begin):
-        raise Failure(f"the {lost} downloads of the machine went on after {took:.1f} s, and had begun in {to_begin:.1f} s")
+        times = f"went on after {took:.1f} s, and had begun in {to_begin:.1f} s"
+        raise Failure(f"the {lost} downloads of the machine {times}")
     return f"{lost} downloads went on through the other machine after {took:.2f} s"
 
 
