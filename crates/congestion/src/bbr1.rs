@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 
 use tandem_units::{ByteCount, Rate};
 
-use self::aggregation::Aggregation;
+use self::aggregation::{Aggregation, EXCESS_TIME_MAX};
 use self::caution::Caution;
 pub use self::config::{Bbr1Config, Flavor};
 use self::full_pipe::{FullPipe, StartupRound};
@@ -136,6 +136,12 @@ const MIN_PIPE_PACKETS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(25);
 /// The queue of a small router. What comes at once after a pause must not overflow it.
 const PAUSE_MAX: ByteCount = ByteCount::new(256_000);
+/// What has arrived at once beyond the rate shows that packets are delayed, but the delay of a packet is a multiple
+/// of it: where the delay varies, most packets wait for one before them that had a longer delay. Measured with delays
+/// that are even between nothing and several least RTTs (`docs/design/adr/0067`).
+const JITTER: Factor = Factor::from_percent(400);
+/// The longest jitter for which a tunnel's window has room.
+const JITTER_MAX: Duration = Duration::from_millis(80);
 /// The RTT that is assumed before the first sample. With an initial window of 10 datagrams it paces
 /// the first flight at 2.885 windows in 10 ms, some 33 Mbit/s. This delays the first flight hardly
 /// at all, and is not a burst that overflows queues.
@@ -211,7 +217,12 @@ impl Bbr1 {
         if let (Some(bandwidth), Some(rtt)) =
             (self.bottleneck_bandwidth, self.round_trip_propagation)
         {
-            self.aggregation.on_acked(now, self.newly_acked, (bandwidth, rtt));
+            // Packets that wait at the exit of a tunnel wait for a retransmission, which takes one least RTT.
+            let longest = match self.config.flavor {
+                Flavor::Plain | Flavor::Follower => EXCESS_TIME_MAX.min(rtt),
+                Flavor::Tunnel => EXCESS_TIME_MAX,
+            };
+            self.aggregation.on_acked(now, self.newly_acked, bandwidth, longest);
         }
     }
 
@@ -389,8 +400,8 @@ impl Bbr1 {
 
     /// `BBRSetCwnd`: sets the congestion window after `newly_acked` bytes were acknowledged.
     fn set_cwnd(&mut self, newly_acked: ByteCount) {
-        let target = self.in_flight_target(self.cwnd_gain()).max(self.paused_target());
-        let target = target + self.extra_acked();
+        let target = self.in_flight_target(self.cwnd_gain()) + self.extra_acked();
+        let target = target.max(self.paused_target()).max(self.jitter_target());
         let grown = self.congestion_window + newly_acked;
         if self.full_pipe.is_filled() {
             self.congestion_window = grown.min(target);
@@ -434,6 +445,19 @@ impl Bbr1 {
     fn paused_target(&self) -> ByteCount {
         match (self.config.flavor, self.bottleneck_bandwidth) {
             (Flavor::Tunnel, Some(bandwidth)) => bandwidth.bytes_in(PAUSE).min(PAUSE_MAX),
+            _ => ByteCount::ZERO,
+        }
+    }
+
+    /// The bandwidth-delay product of a tunnel and what its path sends while the delay varies. Where that is longer
+    /// than the least RTT, a window of twice the product would limit the rate, the estimate of the bandwidth would
+    /// fall, and with it the window. Where it is shorter, the window has room for it anyway.
+    fn jitter_target(&self) -> ByteCount {
+        match (self.config.flavor, self.bottleneck_bandwidth) {
+            (Flavor::Tunnel, Some(bandwidth)) if self.full_pipe.is_filled() => {
+                let jitter = JITTER.of_bytes(self.aggregation.extra_acked());
+                self.in_flight_target(Factor::ONE) + jitter.min(bandwidth.bytes_in(JITTER_MAX))
+            }
             _ => ByteCount::ZERO,
         }
     }
