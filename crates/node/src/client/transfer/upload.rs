@@ -8,8 +8,11 @@ use tandem_congestion::Applied;
 use tandem_units::ByteCount;
 use tandem_wire::TunnelInfo;
 
-use super::{peer::Peer, relay::Renumbered};
-use crate::quic::{StreamId, Write};
+use super::relay::Renumbered;
+use crate::{
+    client::chain::Peer,
+    quic::{StreamId, Write},
+};
 
 /// The data of one write.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
