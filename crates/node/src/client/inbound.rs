@@ -312,7 +312,7 @@ impl Client {
         let Some(hop) = self.chain.hops.get_mut(index) else {
             return impossible("only hops have modes");
         };
-        let Some(agreement) = hop.tunnel.take_change() else { return };
+        let Some(agreement) = hop.tunnel.take_change() else { return }; // it has not
         let authority = hop.peer.settings.authority.clone();
         if !self.is_refused_mode(now, index) {
             self.tell(Event::ModeChanged { hop: index, authority, agreement });

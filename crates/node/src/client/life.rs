@@ -276,7 +276,7 @@ impl Client {
             return impossible("only hops have modes");
         };
         let agreement = hop.tunnel.agreement().filter(|agreement| agreement.lesser.is_some());
-        let Some(agreement) = agreement else { return false };
+        let Some(agreement) = agreement else { return false }; // it is what was asked for
         let peer = hop.peer.settings.authority.clone();
         self.end(now, Err(ClientError::LesserMode { peer, agreement }));
         true

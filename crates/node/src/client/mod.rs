@@ -411,7 +411,7 @@ impl Client {
     /// Handles the end of a hop's connection, after everything that arrived before has been passed
     /// on.
     fn take_lost(&mut self, now: Instant) -> bool {
-        let Some((index, error)) = self.lost.pop_front() else { return false };
+        let Some((index, error)) = self.lost.pop_front() else { return false }; // none has ended
         let hop = self.chain.hops.get_mut(index);
         if hop.is_some_and(|hop| hop.tunnel.end(now)) {
             self.lost.push_back((index, error)); // the payloads that it releases come first

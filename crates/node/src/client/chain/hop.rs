@@ -332,7 +332,7 @@ impl Hop {
     /// Registers an ID that the next proxy has chosen for packets beside its connection. They are payloads of
     /// the flow that carries this connection. `false`: there is no room for it.
     pub(in crate::client) fn register_inner(&mut self, id: Virtual) -> bool {
-        let Some(stream) = self.next else { return false };
+        let Some(stream) = self.next else { return false }; // the tunnel is being rebuilt
         let is_registered = self.beside.register_inner(stream, id);
         self.send_capsules(stream);
         self.wake();

@@ -250,15 +250,18 @@ impl Chain {
             }
             loop {
                 buf.clear();
-                let Some(peer) = self.peer(index) else { break };
-                let Some(transmit) = peer.poll_transmit(now, buf) else { break };
+                let Some(peer) = self.peer(index) else {
+                    impossible::<()>("each connection has its place in the chain");
+                    break;
+                };
+                let Some(transmit) = peer.poll_transmit(now, buf) else { break }; // it has sent all
                 match egress {
                     Egress::Socket(socket) => {
                         return Some(self.transmit_outer(socket, transmit));
                     }
                     Egress::Tunnel { hop, flow } => {
                         let hop = flow.and_then(|flow| Some((self.hops.get_mut(hop)?, flow)));
-                        let Some((hop, flow)) = hop else { continue };
+                        let Some((hop, flow)) = hop else { continue }; // the tunnel around it is being rebuilt
                         let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
                         for payload in buf.chunks(segment) {
                             let is_sent = hop.send(now, flow, payload).is_ok();
@@ -301,7 +304,10 @@ impl Chain {
                     return Some(Output::Transmit { socket, transmit });
                 }
                 (Egress::Tunnel { hop, flow: Some(flow) }, _) => {
-                    let Some(hop) = self.hops.get_mut(hop) else { continue };
+                    let Some(hop) = self.hops.get_mut(hop) else {
+                        impossible::<()>("a tunnel is of a hop");
+                        continue;
+                    };
                     for payload in buf.chunks(batch.segment.max(1)) {
                         let is_sent = hop.send(now, flow, payload).is_ok();
                         stats.count_to_target(is_sent, payload.len());

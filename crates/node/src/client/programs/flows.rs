@@ -311,7 +311,9 @@ impl Flows {
 
     /// Gives a flow that was requested ahead to a program.
     pub(super) fn take_over(&mut self, ahead: Source, by: Source, hop: &mut Hop) {
-        let Some(Flow { life, .. }) = self.remove(ahead) else { return };
+        let Some(Flow { life, .. }) = self.remove(ahead) else {
+            return impossible("the flow that was requested ahead is there");
+        };
         if let Some(stream) = life.stream()
             && hop.hand_over(stream, Carries::Program(by))
         {

@@ -105,7 +105,7 @@ impl Owners {
         if self.asked == Some(tcp) {
             self.asked = None;
         }
-        let Some(known) = self.by_tcp.get_mut(&tcp) else { return Vec::new() };
+        let Some(known) = self.by_tcp.get_mut(&tcp) else { return Vec::new() }; // the program has gone
         known.ports = result.ok().map(|ports| (ports, now));
         let mut decided = Vec::new();
         for (index, received) in std::mem::take(&mut known.held).into_iter().enumerate() {

@@ -36,7 +36,7 @@ impl Tcp {
         else {
             return Some(event);
         };
-        let Some(tcp) = flows.tcp_of(stream) else { return Some(event) };
+        let Some(tcp) = flows.tcp_of(stream) else { return Some(event) }; // of UDP payloads
         match event {
             h3::Event::Response(_, head) => self.on_response(tcp, stream, &head, flows, cx),
             h3::Event::Body(_) => self.from_stream(tcp, stream, flows, cx),

@@ -200,7 +200,7 @@ impl Fetch {
             protocol: None,
             headers,
         };
-        let Some(mut carrier) = origin.carrier() else { return false };
+        let Some(mut carrier) = origin.carrier() else { return false }; // it is lost
         let Some(stream) = carrier.request(&head, end_of_request) else {
             return false;
         };
@@ -228,7 +228,7 @@ impl Fetch {
 
     /// Passes a report on the tunnel on. `false`: the origin gets no reports.
     pub(in crate::client) fn relay(&mut self, now: Instant, info: TunnelInfo) -> bool {
-        let Some(relay) = &mut self.relay else { return false };
+        let Some(relay) = &mut self.relay else { return false }; // the origin gets none
         relay.push(now, info);
         true
     }
@@ -350,7 +350,7 @@ impl Fetch {
         {
             return Err(self.malformed("Content-Length and Content-Range differ"));
         }
-        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) };
+        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) }; // it was given up
         part.is_answered = true;
         let total = match (head.status, range) {
             (StatusCode::PARTIAL_CONTENT, Some((start, end, total)))
@@ -413,7 +413,7 @@ impl Fetch {
     }
 
     fn on_upload_answered(&mut self, status: StatusCode) -> Result<Option<Event>, Failure> {
-        let Some(upload) = &self.upload else { return Ok(None) };
+        let Some(upload) = &self.upload else { return Ok(None) }; // it is a download
         if upload.is_complete(status) {
             self.status = Some(status);
             self.bytes = upload.len.get();
@@ -463,14 +463,14 @@ impl Fetch {
     }
 
     fn read(&mut self, origin: &mut Peer, stream: StreamId) -> Result<Option<Progress>, Failure> {
-        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) };
+        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) }; // it was given up
         if !part.is_answered {
             return Ok(None);
         }
         if part.has_ended {
             return self.on_end(stream).map(|()| None);
         }
-        let Some(mut carrier) = origin.carrier() else { return Ok(None) };
+        let Some(mut carrier) = origin.carrier() else { return Ok(None) }; // it is lost
         let max = PIECE.min(usize::try_from(self.credit).unwrap_or(PIECE));
         let mut piece = BytesMut::new();
         let mut failed = None;
@@ -507,7 +507,7 @@ impl Fetch {
     }
 
     fn on_end(&mut self, stream: StreamId) -> Result<(), Failure> {
-        let Some(part) = self.parts.remove(&stream) else { return Ok(()) };
+        let Some(part) = self.parts.remove(&stream) else { return Ok(()) }; // it was given up
         match part.end {
             Some(end) if part.offset < end => {
                 Err(self.malformed(&format!("the body ended {} bytes early", end - part.offset)))

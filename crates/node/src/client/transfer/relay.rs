@@ -15,6 +15,7 @@ use crate::{
     carrier::Carrier,
     client::chain::Peer,
     h3::End,
+    impossible::impossible,
     quic::{SendDatagram, StreamId},
 };
 
@@ -163,13 +164,15 @@ impl Relay {
     }
 
     fn pass_on(&mut self, now: Instant, peer: &mut Peer) {
-        let Channel::Open(stream) = self.channel else { return };
-        let Some(mut carrier) = peer.carrier() else { return };
+        let Channel::Open(stream) = self.channel else { return }; // the origin takes none
+        let Some(mut carrier) = peer.carrier() else { return }; // it is lost
         if !self.has_news || !self.pace.allows(now, carrier.path_estimate().min_rtt) {
             return;
         }
-        let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else { return };
-        let Some(info) = self.next() else { return };
+        let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else {
+            return impossible("requests are on bidirectional streams of the client");
+        };
+        let Some(info) = self.next() else { return }; // there was none yet
         let datagram = info.to_datagram(quarter_stream_id, TunnelInfo::CONTEXT_ID);
         self.sent += u64::from(carrier.send_datagram(datagram) == SendDatagram::Taken);
     }

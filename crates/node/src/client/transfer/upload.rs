@@ -64,7 +64,7 @@ impl Upload {
 
     /// Sends as much of the body as the stream has room for.
     pub(super) fn send(&mut self, peer: &mut Peer, stream: StreamId) {
-        let Some(mut carrier) = peer.carrier() else { return };
+        let Some(mut carrier) = peer.carrier() else { return }; // it is lost
         while self.left > 0 {
             let mut piece = Bytes::from_static(&ZEROS);
             piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -90,7 +90,7 @@ impl Upload {
 
     /// Lets the sender follow a report on this client's end of the tunnel.
     pub(super) fn follow(&mut self, now: Instant, peer: &mut Peer, info: TunnelInfo) {
-        let Some(mut carrier) = peer.carrier() else { return };
+        let Some(mut carrier) = peer.carrier() else { return }; // it is lost
         self.reports += 1;
         let applied = carrier.quic().apply_feedback(now, &self.renumbered.next(info));
         self.followed += u64::from(applied == Applied::Used);
