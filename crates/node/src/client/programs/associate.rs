@@ -87,7 +87,8 @@ impl Associations {
     pub(super) fn open(
         &mut self,
         tcp: TcpId,
-        (host, from): (IpAddr, SocketAddr),
+        host: IpAddr,
+        from: SocketAddr,
         listen: IpAddr,
         cx: &mut Context<'_>,
     ) {
@@ -120,7 +121,7 @@ impl Associations {
             return None;
         }
         if host.is_loopback() {
-            match self.owners.verdict((tcp, port), cx.now, cx.limits) {
+            match self.owners.verdict(tcp, port, cx.now, cx.limits) {
                 Verdict::Serve => self.relay(received, flows, cx),
                 Verdict::Ask => {
                     let is_held = self.owners.hold(tcp, received, cx.limits);

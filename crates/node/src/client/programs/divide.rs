@@ -117,7 +117,7 @@ impl Division {
                 0 => all / active,
                 _ => all.saturating_mul(part.arrived) / arrived,
             };
-            (source, self.share_of(info, (source, part), &part_of))
+            (source, self.share_of(info, source, part, &part_of))
         };
         let shares: Vec<_> = turns.into_iter().map(of).collect();
         self.reports += 1;
@@ -144,7 +144,8 @@ impl Division {
     fn share_of(
         &self,
         info: &TunnelInfo,
-        (source, part): (Source, &Part),
+        source: Source,
+        part: &Part,
         part_of: &dyn Fn(u64) -> u64,
     ) -> TunnelInfo {
         let own = Claim { weight: part.weight, ..part.beside(part) };

@@ -56,7 +56,8 @@ impl Owners {
     /// Says whether a datagram from this port is one of the program.
     pub(super) fn verdict(
         &mut self,
-        (tcp, port): (TcpId, u16),
+        tcp: TcpId,
+        port: u16,
         now: Instant,
         limits: &Limits,
     ) -> Verdict {

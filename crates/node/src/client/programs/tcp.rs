@@ -459,7 +459,7 @@ impl Tcp {
         let (Some(program), Some(TcpService::Proxy { listen, .. })) = (program, service) else {
             return impossible("only programs at the proxy port ask for associations");
         };
-        self.associations.open(tcp, (program.host, from), listen.ip(), cx);
+        self.associations.open(tcp, program.host, from, listen.ip(), cx);
     }
 
     /// Handles that the socket of an association is open, or cannot be opened. `false`: the socket is

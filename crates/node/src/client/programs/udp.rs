@@ -139,7 +139,7 @@ impl Udp {
         }
         let sent = flows.send(source, payload, cx);
         if let Err(FlowError::TooLarge { len, fits }) = sent
-            && let Some(event) = self.too_large(id, (len, fits), flows)
+            && let Some(event) = self.too_large(id, len, fits, flows)
         {
             let peer = program;
             cx.outputs.push_back(Output::PacketTooBig { socket, peer, local_ip, len, fits });
@@ -194,7 +194,8 @@ impl Udp {
     pub(super) fn too_large(
         &self,
         id: LocalFlowId,
-        (len, fits): (usize, usize),
+        len: usize,
+        fits: usize,
         flows: &mut Flows,
     ) -> Option<Event> {
         let Some(flow) = flows.get_mut(Source::Udp(id)) else {

@@ -325,7 +325,7 @@ impl Fetch {
         let is_first = self.status.is_none();
         if let Some(resume) = self.resume.take() {
             if head.status == StatusCode::RANGE_NOT_SATISFIABLE {
-                return Ok(self.on_nothing_left(origin, stream, (head, &resume)));
+                return Ok(self.on_nothing_left(origin, stream, head, &resume));
             }
             // An origin that does not know If-Range sends a range of the file that it has now.
             if head.status == StatusCode::PARTIAL_CONTENT
@@ -389,7 +389,8 @@ impl Fetch {
         &mut self,
         origin: &mut Peer,
         stream: StreamId,
-        (head, resume): (&ResponseHead, &Resume),
+        head: &ResponseHead,
+        resume: &Resume,
     ) -> Option<Event> {
         let len = unsatisfied(&head.headers).filter(|&len| len == resume.offset);
         if len.is_none() || !is_same(&head.headers, &resume.validator) {

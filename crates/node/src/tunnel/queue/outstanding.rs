@@ -378,9 +378,7 @@ impl Outstanding {
             self.give_up_oldest(stream);
         }
         let ack_time = self.ack_time;
-        let Some(flow) = self.flows.get_mut(&stream) else {
-            return impossible("a flow stays when its oldest payload is given up");
-        };
+        let Some(flow) = self.flows.get_mut(&stream) else { return impossible("it stays") };
         let number = flow.next();
         self.numbers += 1;
         flow.kept.push_back(Kept {
