@@ -98,11 +98,11 @@ impl Tcp {
         flows: &mut Flows,
         cx: &mut Context<'_>,
     ) {
-        let (Some(program), Some(flow)) =
-            (self.programs.get(&tcp), flows.get_mut(Source::Tcp(tcp)))
-        else {
-            return impossible("a protocol has bytes only for a target that it has asked for");
+        let Some(program) = self.programs.get(&tcp) else {
+            return impossible("it is a program's protocol that has bytes");
         };
+        // The proxy may have cut the connection before it granted it.
+        let Some(flow) = flows.get_mut(Source::Tcp(tcp)) else { return };
         cx.stats.tcp.to_target_bytes += data.len() as u64;
         let stream = flow.life.stream();
         if stream.is_none() || flow.may_be_repeated(self.is_form_known) {
