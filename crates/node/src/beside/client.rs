@@ -308,8 +308,8 @@ impl Beside {
         capsule: CidCapsule,
     ) -> Result<(), Violation> {
         let Self { flows, ids, .. } = self;
-        let Some(Flow::Forward(flow)) = flows.get_mut(&stream) else { return Ok(()) };
-        let Some(registry) = &mut flow.registry else { return Ok(()) };
+        let Some(Flow::Forward(flow)) = flows.get_mut(&stream) else { return Ok(()) }; // sent unasked
+        let Some(registry) = &mut flow.registry else { return Ok(()) }; // before its grant
         registry.on_capsule(capsule, |id| ids.insert(id, stream))
     }
 
@@ -347,7 +347,7 @@ impl Beside {
 
     /// Notes a payload that arrived inside the connection.
     pub(crate) fn on_tunnelled(&mut self, stream: StreamId, payload: &[u8]) {
-        let Some(Flow::Forward(flow)) = self.flows.get_mut(&stream) else { return };
+        let Some(Flow::Forward(flow)) = self.flows.get_mut(&stream) else { return }; // not forwarded
         match LongHeader::read(payload) {
             Some(header) if header.is_of_handshake => flow.see_target(header.source),
             Some(_) => {}
@@ -449,7 +449,7 @@ impl Forwarding {
             // The draft's §6.1: "QUIC long header packets MUST NOT be forwarded."
             return false;
         }
-        let Some(registry) = &self.registry else { return false };
+        let Some(registry) = &self.registry else { return false }; // not granted
         let (id, virtual_id) = match registry.target_of(payload) {
             Target::Mapped { id, virtual_id } => (id, virtual_id),
             Target::Unmapped => return false,
@@ -500,7 +500,7 @@ impl Forwarding {
     /// Notes that the client uses another ID of the target than the registered one, of the same length.
     fn see_other_target(&mut self, packet: &[u8]) {
         let Some(len) = self.registry.as_ref().and_then(Registry::target_len) else { return };
-        let Some(Header::Short { rest }) = Header::read(packet) else { return };
+        let Some(Header::Short { rest }) = Header::read(packet) else { return }; // it has no ID yet
         if let Some(Ok(id)) = rest.get(..len).map(ConnectionId::try_from) {
             self.see_target(id);
         }

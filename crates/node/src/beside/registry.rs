@@ -8,6 +8,7 @@ use tandem_wire::{
 };
 
 use super::has_id;
+use crate::impossible::impossible;
 
 /// The most IDs of the proxy's choice for one ID of the client. A proxy that sends more is not followed.
 const VIRTUAL_MAX: usize = 4;
@@ -240,7 +241,7 @@ impl Registry {
 
     /// Closes the ID at this place, if there is one.
     fn close(&mut self, end: End, index: Option<usize>) {
-        let Some(index) = index else { return };
+        let Some(index) = index else { return }; // it is closed already
         let Registered { id, virtual_ids, .. } = self.of_mut(end).remove(index);
         let (reason, cid) = (CidReason::DEFAULT, id.into());
         self.capsules.push(match end {
@@ -310,9 +311,11 @@ impl Registry {
         vcid: &[u8],
         add: impl FnOnce(ConnectionId) -> bool,
     ) {
-        let Some(index) = self.clients.iter().position(|it| *it.id == *cid) else { return };
-        let Some(client) = self.clients.get_mut(index) else { return };
-        let Ok(id) = ConnectionId::try_from(vcid) else { return };
+        let Some(index) = self.clients.iter().position(|it| *it.id == *cid) else { return }; // it is closed
+        let Some(client) = self.clients.get_mut(index) else {
+            return impossible("the ID was found a moment ago");
+        };
+        let Ok(id) = ConnectionId::try_from(vcid) else { return }; // no ID is so long
         // §5.3: its length "MUST be at least as large as the Connection ID".
         let is_usable = !id.is_empty() && id.len() >= client.id.len();
         if is_usable && client.virtual_ids.len() < VIRTUAL_MAX && add(id) {

@@ -86,7 +86,7 @@ impl ControlStreams {
     }
 
     fn flush(&mut self, connection: &mut Connection) {
-        let Some(stream) = self.ours else { return };
+        let Some(stream) = self.ours else { return }; // the peer allows none yet
         let mut data = self.unsent.split().freeze();
         if let Ok(Write::Blocked) = connection.write(stream, &mut data) {
             self.unsent.extend_from_slice(&data);

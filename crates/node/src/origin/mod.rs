@@ -23,6 +23,7 @@ use crate::{
     Serves,
     h3::{self, Body, End},
     hand_over::BusyNodes,
+    impossible::{self, impossible},
     limits::Limits,
     node::{
         Event, FileError, FileId, FileMeta, Input, Node, Output, Received, SocketId, SocketKind,
@@ -170,6 +171,7 @@ impl Origin {
 
     /// Returns the counters of the origin.
     pub fn stats(&mut self) -> Stats {
+        self.stats.internal_errors += impossible::take();
         let mut stats = self.stats;
         self.server.add_to(&mut stats, |_, _| {});
         stats
@@ -298,7 +300,9 @@ impl Origin {
             }
             return;
         };
-        let Some(exchange) = self.exchanges.get(&id) else { return };
+        let Some(exchange) = self.exchanges.get(&id) else {
+            return impossible("a file that is open is of a request");
+        };
         let name = exchange.path.last().map_or("", String::as_str);
         match result {
             Ok(meta) => {
@@ -329,7 +333,7 @@ impl Origin {
         self.stats.requests_refused += 1;
         let status = head.status.as_u16();
         debug!(connection = id.0.0, stream = id.1.0, status, "request refused");
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         let has_body = *method != Method::HEAD && !body.is_empty();
         let end = if has_body { End::More } else { End::Last };
         carrier.respond(id.1, &head, end);
@@ -353,7 +357,7 @@ impl Origin {
                 ahead: FIRST_READ,
             };
         }
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         let end = if len == 0 { End::Last } else { End::More };
         carrier.respond(id.1, &answer.head, end);
         if let Some(exchange) = self.exchanges.get_mut(&id) {
@@ -368,11 +372,11 @@ impl Origin {
 
     /// Sends the bytes that were read, and reads the next ones when all of them are written.
     fn send(&mut self, now: Instant, id: RequestId) {
-        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return }; // it sends no file
         let State::Sending { next, end, unsent, is_reading, ahead } = &mut exchange.state else {
             return;
         };
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         let before = unsent.len();
         let result = carrier.write_body(id.1, unsent);
         let written = (before - unsent.len()) as u64;
@@ -398,9 +402,11 @@ impl Origin {
     }
 
     fn on_file_chunk(&mut self, now: Instant, file: FileId, result: Result<Bytes, FileError>) {
-        let Some(&id) = self.requests_by_file.get(&file) else { return };
-        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        let State::Sending { next, unsent, is_reading, .. } = &mut exchange.state else { return };
+        let Some(&id) = self.requests_by_file.get(&file) else { return }; // the request has ended
+        let Some(exchange) = self.exchanges.get_mut(&id) else {
+            return impossible("a file that is open is of a request");
+        };
+        let State::Sending { next, unsent, is_reading, .. } = &mut exchange.state else { return }; // of a wrong driver
         *is_reading = false;
         match result {
             Ok(chunk) if !chunk.is_empty() => {
@@ -422,7 +428,7 @@ impl Origin {
     /// Reads the body of a request. Its bytes are not stored.
     fn read_body(&mut self, now: Instant, id: RequestId) {
         loop {
-            let Some(mut carrier) = self.server.carrier(id.0) else { return };
+            let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
             match carrier.read_body(id.1) {
                 Ok(Body::Data(data)) if self.take_upload(id, data.len()) => {}
                 Ok(Body::Data(_) | Body::Blocked) => return,
@@ -441,7 +447,7 @@ impl Origin {
 
     /// Forgets a request and its file.
     fn close(&mut self, now: Instant, id: RequestId) {
-        let Some(exchange) = self.exchanges.remove(&id) else { return };
+        let Some(exchange) = self.exchanges.remove(&id) else { return }; // it has no file
         self.requests_by_file.remove(&exchange.file);
         let is_complete = match &exchange.state {
             State::Opening => exchange.sent.0.is_some(),
@@ -476,6 +482,7 @@ impl Serves for Origin {
     }
 
     fn status(&mut self, busiest: usize) -> Status {
+        self.stats.internal_errors += impossible::take();
         self.server.status(self.stats, busiest)
     }
 }

@@ -409,7 +409,7 @@ impl Connection {
 
     /// Notes that a packet with this connection ID of ours arrived.
     pub(super) fn on_arrived_at(&mut self, now: Instant, id: tandem_wire::ConnectionId) {
-        let Ok(path) = self.inner.network_path(PathId::ZERO) else { return };
+        let Ok(path) = self.inner.network_path(PathId::ZERO) else { return }; // it has ended
         let remote = path.remote();
         let at = self.at.get_or_insert(Arrival { remote, id, changed: None });
         if at.remote != remote {

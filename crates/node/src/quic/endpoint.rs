@@ -309,7 +309,7 @@ impl Endpoint {
     /// Tells the connections of packets that have passed a PEP. The congestion window of each may have
     /// grown, so that it gets a turn to send.
     fn on_pep_ack(&mut self, now: Instant, payload: &[u8]) {
-        let Some(listener) = &mut self.peps else { return };
+        let Some(listener) = &mut self.peps else { return }; // it listens to no PEPs
         let mut told = Vec::new();
         listener.on_pep_ack(payload, |id, passed| {
             if let Some(slot) = self.slots.get(&id) {
@@ -381,7 +381,7 @@ impl Endpoint {
 
     /// Notes that a connection changed, so that it is asked for events and gets a turn to send.
     pub(crate) fn touch(&mut self, id: ConnectionId) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.slots.get_mut(&id) else { return }; // it has ended
         if !std::mem::replace(&mut slot.is_ready, true) {
             self.ready.push_back(slot.party, id);
         }
@@ -510,7 +510,7 @@ impl Endpoint {
 
     /// Passes events between the endpoint and the connection, and updates the connection's timer.
     fn exchange_endpoint_events(&mut self, id: ConnectionId) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.slots.get_mut(&id) else { return }; // it has ended
         let mut is_drained = false;
         let mut is_answered = false;
         while let Some(event) = slot.connection.inner().poll_endpoint_events() {

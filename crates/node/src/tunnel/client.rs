@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     carrier::{Carrier, QueueCarrier},
+    impossible::impossible,
     limits::Limits,
     mode::{Agreement, Lesser, Mode, Oversize, TunnelMode},
     quic::StreamId,
@@ -282,14 +283,18 @@ impl ClientTunnel {
     pub(crate) fn on_granted(&mut self, stream: StreamId, headers: &HeaderMap, beside: bool) -> u8 {
         let (granted, ignored) = Granted::read(headers);
         let granted = Granted { beside, ..granted };
-        let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("only what was requested is granted");
+        };
         flow.is_granted = true;
         if let Some(size) = granted.promised {
             flow.too_large = TooLarge::Capsule(size);
             self.end.keeps_early = true;
         }
         self.replay_early(stream);
-        let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("only what was requested is granted");
+        };
         if let Some(first) = flow.first {
             if let Some(first) = self.flows.get_mut(&first) {
                 first.group.join(stream);
@@ -301,7 +306,9 @@ impl ClientTunnel {
         }
         let end = &mut self.end;
         end.set_agreement(end.agree(&granted));
-        let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("only what was requested is granted");
+        };
         if let Some(context_id) = granted.reports {
             flow.contexts.register(context_id, Context::Report { newest: None });
         }
@@ -329,7 +336,9 @@ impl ClientTunnel {
     /// Tells a proxy that speaks draft-yang-masque-dgram-retrans how often to retransmit lost
     /// datagrams.
     fn ask_limit(&mut self, stream: StreamId, limit: u8) {
-        let Some(flow) = self.flows.get_mut(&stream) else { return };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("a limit is asked for on a flow");
+        };
         if std::mem::replace(&mut flow.asked_limit, limit) != limit {
             let limit = VarInt::from_u32(limit.into());
             let frame = encode_limit(RetransmissionLimit { context_id: None, limit });

@@ -10,6 +10,7 @@ use super::{
     capsules::encode_repair,
     contexts::{Context, NUMBERED_BY_CLIENT, NUMBERED_BY_PROXY},
 };
+use crate::impossible::impossible;
 use crate::{client::Choice, mode::Repair, quic::StreamId};
 
 impl<E: End> Tunnel<E> {
@@ -33,7 +34,9 @@ impl<E: End> Tunnel<E> {
         theirs: VarInt,
         wish: Repair,
     ) {
-        let Some(flow) = self.flows.get_mut(&stream) else { return };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("repair is agreed on for a flow");
+        };
         flow.contexts.register(theirs, Context::Numbered);
         self.queue.set_repair(stream, RepairPlan::numbered(ours, wish, flow.too_large));
         self.egress.insert(stream, wish.order, wish.deadline);

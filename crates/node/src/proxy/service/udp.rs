@@ -23,6 +23,7 @@ use crate::{
     beside::{Arrived, Violation},
     error::RequestError,
     h3,
+    impossible::impossible,
     node::{Output, SocketId, Transmit},
     quic::ConnectionId,
     tunnel::{Arrival, StreamEnd, Unsent},
@@ -133,7 +134,7 @@ impl Proxy {
         socket: SocketId,
         result: Result<SocketAddr, io::ErrorKind>,
     ) {
-        let Some(id) = self.targets.flow_of(socket) else { return };
+        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
         let local = match result {
             Ok(local) => local,
             Err(kind) => return self.refuse(id, &RequestError::for_socket(kind), Asks::Udp),
@@ -141,8 +142,10 @@ impl Proxy {
         if let Some(client) = self.client(id.0) {
             self.targets.on_opened(socket, local, client);
         }
-        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else { return };
-        let Stage::Reaching(Reach::Socket { target, .. }) = flow.stage else { return };
+        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
+            return impossible("a flow lets go of its socket when it ends");
+        };
+        let Stage::Reaching(Reach::Socket { target, .. }) = flow.stage else { return }; // of a wrong driver
         flow.stage = Stage::Open(Service::Udp(Udp::new(now, socket, target)));
         flow.last_active = now;
         self.log.opened(id, flow, target);
@@ -162,8 +165,10 @@ impl Proxy {
 
     /// Passes a payload from a target to its client's tunnel.
     pub(in crate::proxy) fn from_target(&mut self, now: Instant, socket: SocketId, payload: &[u8]) {
-        let Some(id) = self.targets.flow_of(socket) else { return };
-        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else { return };
+        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
+        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
+            return impossible("a flow lets go of its socket when it ends");
+        };
         flow.last_active = now;
         match flow.owner.meter.datagram(now, Direction::ToClient, payload.len()) {
             Verdict::Pass => {}
@@ -173,7 +178,7 @@ impl Proxy {
         if self.shares.is_busy() {
             self.shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + payload.len());
         }
-        let Stage::Open(Service::Udp(udp)) = &mut flow.stage else { return };
+        let Stage::Open(Service::Udp(udp)) = &mut flow.stage else { return }; // of a wrong driver
         if let Some(pep) = &mut self.pep {
             pep.observe(now, (udp.socket, udp.target), payload);
         }
@@ -197,7 +202,7 @@ impl Proxy {
             self.stats.to_client_bytes += payload.len() as u64;
             return;
         }
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         match tunnel.send(now, &mut carrier, id.1, payload) {
             Ok(()) => {
                 udp.to_client_datagrams += 1;
@@ -265,7 +270,7 @@ impl Proxy {
     }
 
     fn send_cids(&mut self, id: FlowId, capsules: &[CidCapsule]) {
-        let Some(peer) = self.peers.get_mut(id.0) else { return };
+        let Some(peer) = self.peers.get_mut(id.0) else { return }; // the client has gone
         let waiting = capsules.iter().map(|capsule| peer.tunnel.send_cid(id.1, capsule)).max();
         self.server.wake(id.0);
         if waiting > Some(UNREAD_MAX) {
@@ -277,7 +282,7 @@ impl Proxy {
     /// Handles a capsule of a client about a connection ID.
     fn on_cid(&mut self, id: FlowId, capsule: CidCapsule) {
         let path = self.server.connection(id.0).and_then(|connection| connection.path());
-        let Some(path) = path else { return };
+        let Some(path) = path else { return }; // the client has gone
         match self.beside.on_capsule(id, capsule, path) {
             Ok(answers) => self.send_cids(id, &answers),
             Err(Violation(reason)) => {

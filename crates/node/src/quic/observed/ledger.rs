@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::Contents;
+use crate::impossible::impossible;
 use crate::stats::Overhead;
 
 /// The headers of IPv4 and UDP in bytes.
@@ -257,14 +258,16 @@ impl Account {
     /// Handles a received packet of which everything is known, and then those around it.
     fn close(&mut self, mut tag: Tag, mut closed: Open) {
         while !closed.is_outermost {
-            let Some(outer) = self.around.remove(tag) else { return };
-            let Some(open) = self.open.get_mut(outer) else { return };
+            let Some(outer) = self.around.remove(tag) else { return }; // the packet around it came first
+            let Some(open) = self.open.get_mut(outer) else { return }; // it is forgotten
             open.class.add(Some(closed.class));
             open.missing = open.missing.saturating_sub(1);
             if open.missing > 0 {
                 return;
             }
-            let Some(open) = self.open.remove(outer) else { return };
+            let Some(open) = self.open.remove(outer) else {
+                return impossible("the packet was there a moment ago");
+            };
             (tag, closed) = (outer, open);
         }
         self.settle(closed.class, closed.size);

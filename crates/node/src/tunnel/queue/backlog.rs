@@ -107,7 +107,7 @@ impl Queue {
 
     /// Takes a backlog out of the round until it can send something. An empty one is forgotten.
     pub(super) fn end_backlog_turns(&mut self, stream: StreamId) {
-        let Some(backlog) = self.backlogs.by_stream.get_mut(&stream) else { return };
+        let Some(backlog) = self.backlogs.by_stream.get_mut(&stream) else { return }; // of UDP payloads
         (backlog.has_turn, backlog.deficit) = (false, 0);
         if backlog.pieces.is_empty() {
             if backlog.is_last {

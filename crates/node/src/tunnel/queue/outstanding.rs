@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     carrier::QueueCarrier,
+    impossible::impossible,
     mode::Repair,
     quic::{self, DatagramId, Delivery, StreamId},
     spare,
@@ -320,7 +321,7 @@ impl Outstanding {
     /// Handles a loss. Returns whether the datagram now waits for retransmission.
     fn on_lost(&mut self, now: Instant, stream: StreamId, number: u64) -> bool {
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
-        let Some(kept) = flow.kept_mut(number) else { return false };
+        let Some(kept) = flow.kept_mut(number) else { return false }; // it has arrived or is given up
         kept.in_flight = kept.in_flight.saturating_sub(1);
         let Some(data) = kept.data.as_ref().filter(|_| kept.in_flight == 0) else { return false };
         let len = data.len();
@@ -338,7 +339,7 @@ impl Outstanding {
     /// Stops the repair of a datagram, which was acknowledged (no cause) or is given up.
     fn stop_repair(&mut self, stream: StreamId, number: u64, cause: Option<Cause>) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
-        let Some(data) = flow.kept_mut(number).and_then(|kept| kept.data.take()) else { return };
+        let Some(data) = flow.kept_mut(number).and_then(|kept| kept.data.take()) else { return }; // it has arrived or is given up, or went in a capsule
         flow.bytes -= data.len();
         self.bytes -= data.len();
         if flow.waiting.remove(&number) {
@@ -369,13 +370,15 @@ impl Outstanding {
     pub(super) fn number(&mut self, stream: StreamId, len: usize, since: Instant) -> (u64, u64) {
         while self.kept_memory() + len + OVERHEAD > self.bytes_max && self.give_up_of_longest() {}
         let Self { flows, ack_time, smoothed_rtt, .. } = self;
-        let Some(flow) = flows.get_mut(&stream) else { return (0, 0) };
+        let Some(flow) = flows.get_mut(&stream) else {
+            return impossible("only a flow that is repaired has numbers");
+        };
         self.numbers -= flow.raise_floor(*ack_time, *smoothed_rtt);
         if flow.kept.len() >= NUMBERS_MAX {
             self.give_up_oldest(stream);
         }
         let ack_time = self.ack_time;
-        let Some(flow) = self.flows.get_mut(&stream) else { return (0, 0) };
+        let Some(flow) = self.flows.get_mut(&stream) else { return impossible("it stays") };
         let number = flow.next();
         self.numbers += 1;
         flow.kept.push_back(Kept {
@@ -399,7 +402,7 @@ impl Outstanding {
     fn give_up_oldest(&mut self, stream: StreamId) -> bool {
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
         let oldest = flow.floor;
-        let Some(kept) = flow.kept.front_mut() else { return false };
+        let Some(kept) = flow.kept.front_mut() else { return false }; // there is none
         kept.is_in_capsule = false;
         self.stop_repair(stream, oldest, Some(Cause::Room));
         // A number in a capsule has no datagram whose repair stops.
@@ -436,8 +439,8 @@ impl Outstanding {
         number: u64,
     ) -> bool {
         let Some(flow) = self.flows.get_mut(&stream) else { return true };
-        let Some(kept) = flow.kept_mut(number) else { return true };
-        let Some(data) = kept.data.clone() else { return true };
+        let Some(kept) = flow.kept_mut(number) else { return true }; // it is given up
+        let Some(data) = kept.data.clone() else { return true }; // it has arrived
         let len = data.len();
         let id = self.first_id + self.in_flight.len() as u64;
         if !carrier.send_tracked_datagram(DatagramId(id), data) {
@@ -465,13 +468,13 @@ impl Outstanding {
     /// would stay undetected, because only acknowledgements of later packets show a loss.
     pub(super) fn probe(&mut self, now: Instant, carrier: &mut impl QueueCarrier) {
         self.next_probe = None;
-        let Some((DatagramId(newest), sent)) = carrier.newest_datagram() else { return };
+        let Some((DatagramId(newest), sent)) = carrier.newest_datagram() else { return }; // all have arrived
         let last = self.first_id + self.in_flight.len() as u64;
         // The engine still has unsent datagrams, which serve as a probe.
         if newest + 1 != last {
             return;
         }
-        let Some((stream, number)) = self.probe_candidate() else { return };
+        let Some((stream, number)) = self.probe_candidate() else { return }; // nothing is left to repair
         let probe_timeout = self.smoothed_rtt + self.smoothed_rtt / 4;
         let due =
             sent + (probe_timeout * (1 << self.probes.min(PROBE_DOUBLINGS_MAX))).max(PROBE_LEAST);

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     carrier::Carrier,
+    impossible::impossible,
     quic::{PathEstimate, StreamId},
 };
 
@@ -240,9 +241,9 @@ impl Reporter {
         len: usize,
         waiting: Option<usize>,
     ) {
-        let Some(waiting) = waiting else { return };
+        let Some(waiting) = waiting else { return }; // nobody wants reports on it
         self.activate(now, stream);
-        let Some(flow) = self.active.get_mut(&stream) else { return };
+        let Some(flow) = self.active.get_mut(&stream) else { return }; // it has no reports
         flow.arrived += len as u64;
         flow.has_arrivals = true;
         flow.least_queue = flow.least_queue.min(waiting);
@@ -312,7 +313,10 @@ impl Reporter {
             }
             let share = |rate| self.share(stream, rate);
             let (sending_rate, bandwidth) = (share(rate), path.bandwidth.map(share));
-            let Some(flow) = self.active.get_mut(&stream) else { continue };
+            let Some(flow) = self.active.get_mut(&stream) else {
+                impossible::<()>("turns are of active flows");
+                continue;
+            };
             let Some(agreed) = self.flows.get_mut(&stream) else { continue };
             reports.push((
                 stream,

@@ -64,6 +64,12 @@ fn of_connections(stats: &Stats) -> Vec<Family> {
                 ("others", others),
             ],
         ),
+        Family::counter(
+            "tandem_internal_errors_total",
+            "How often something happened that cannot happen unless this program has an error; please \
+             report it",
+            stats.internal_errors,
+        ),
         limited,
         unusable,
         Family::counter("tandem_requests_total", "HTTP requests of all kinds", stats.requests),

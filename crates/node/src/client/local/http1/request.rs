@@ -123,7 +123,7 @@ pub(super) fn parse(
         return Ok(Request { target, message: None });
     }
     let (target, path) = split_uri(uri)?;
-    let message = rewrite((method, path), &target, fields, framing)?;
+    let message = rewrite(method, path, &target, fields, framing)?;
     Ok(Request { target, message: Some(message) })
 }
 
@@ -183,7 +183,8 @@ fn split_uri(uri: &str) -> Result<(Target, &str), Rejection> {
 
 /// Writes the head for the target, and says how the exchange goes on.
 fn rewrite(
-    (method, path): (&str, &str),
+    method: &str,
+    path: &str,
     target: &Target,
     fields: Fields<'_>,
     framing: Framing,

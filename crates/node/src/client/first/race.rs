@@ -11,7 +11,7 @@ use std::{
 
 use rand::seq::SliceRandom;
 
-use super::peer::Peer;
+use crate::client::chain::Peer;
 use crate::{
     error::ClientError,
     node::{ServiceEndpoint, SocketId},

@@ -11,10 +11,11 @@ use http::{HeaderMap, HeaderName, Method, StatusCode};
 use tandem_units::ByteCount;
 use tandem_wire::{QuarterStreamId, RequestHead, TunnelInfo, VarInt};
 
-use super::peer::Peer;
 use crate::{
     carrier::Carrier,
+    client::chain::Peer,
     h3::End,
+    impossible::impossible,
     quic::{SendDatagram, StreamId},
 };
 
@@ -48,7 +49,7 @@ fn takes_reports(peer: &mut Peer) -> bool {
 
 /// Passes reports on to one origin.
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(in crate::client) struct Relay {
     channel: Channel,
     /// Whether only origins hear of the tunnel that may understand what they are told, as their SETTINGS say.
     is_discreet: bool,
@@ -61,11 +62,11 @@ pub(super) struct Relay {
     acks: Acks,
     renumbered: Renumbered,
     /// How many reports went to the origin.
-    pub(super) sent: u64,
+    pub(in crate::client) sent: u64,
 }
 
 impl Relay {
-    pub(super) fn new(is_discreet: bool) -> Self {
+    pub(in crate::client) fn new(is_discreet: bool) -> Self {
         Self {
             channel: Channel::None,
             is_discreet,
@@ -80,7 +81,7 @@ impl Relay {
     }
 
     /// Adds the newest report to a request.
-    pub(super) fn add_to(&mut self, headers: &mut HeaderMap, peer: &mut Peer) {
+    pub(in crate::client) fn add_to(&mut self, headers: &mut HeaderMap, peer: &mut Peer) {
         if self.is_discreet && !takes_reports(peer) {
             return;
         }
@@ -91,7 +92,7 @@ impl Relay {
     }
 
     /// Sends the request for reports, if the origin's SETTINGS allow it.
-    pub(super) fn on_settings(&mut self, peer: &mut Peer) {
+    pub(in crate::client) fn on_settings(&mut self, peer: &mut Peer) {
         let authority = peer.settings.authority.clone();
         if !takes_reports(peer) || self.channel != Channel::None {
             return;
@@ -114,28 +115,28 @@ impl Relay {
     }
 
     /// Whether this is the stream of the request for reports.
-    pub(super) fn owns(&self, stream: StreamId) -> bool {
+    pub(in crate::client) fn owns(&self, stream: StreamId) -> bool {
         matches!(self.channel, Channel::Asked(own) | Channel::Open(own) if own == stream)
     }
 
     /// Whether the origin takes reports.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::client) fn is_open(&self) -> bool {
         matches!(self.channel, Channel::Open(_))
     }
 
     /// Handles the answer to the request for reports.
-    pub(super) fn on_response(&mut self, stream: StreamId, status: StatusCode) {
+    pub(in crate::client) fn on_response(&mut self, stream: StreamId, status: StatusCode) {
         self.channel = if status.is_success() { Channel::Open(stream) } else { Channel::Closed };
     }
 
     /// Notes that the request for reports has ended.
-    pub(super) fn on_end(&mut self) {
+    pub(in crate::client) fn on_end(&mut self) {
         self.channel = Channel::Closed;
     }
 
     /// Takes a new report. It goes to the origin with the next request, or with an acknowledgement, or
     /// alone if none follows in time.
-    pub(super) fn push(&mut self, now: Instant, info: TunnelInfo) {
+    pub(in crate::client) fn push(&mut self, now: Instant, info: TunnelInfo) {
         self.latest = Some(info);
         self.has_news = true;
         let wait = info.sending_rate.time_to_send(PACKETS);
@@ -143,12 +144,12 @@ impl Relay {
     }
 
     /// When a report is due that no acknowledgement has taken along.
-    pub(super) fn next_timeout(&self) -> Option<Instant> {
+    pub(in crate::client) fn next_timeout(&self) -> Option<Instant> {
         self.deadline
     }
 
     /// Sends the report that is due.
-    pub(super) fn handle_timeout(&mut self, now: Instant, peer: &mut Peer) {
+    pub(in crate::client) fn handle_timeout(&mut self, now: Instant, peer: &mut Peer) {
         if self.deadline.take_if(|deadline| *deadline <= now).is_some() {
             self.pass_on(now, peer);
         }
@@ -156,20 +157,22 @@ impl Relay {
 
     /// Handles the arrival of a packet from the origin. If the client acknowledges it now, the
     /// newest report goes in the same packet, where it costs least.
-    pub(super) fn on_packet(&mut self, now: Instant, peer: &mut Peer) {
+    pub(in crate::client) fn on_packet(&mut self, now: Instant, peer: &mut Peer) {
         if self.has_news && self.acks.is_due(peer.stats().sent_ack_frames) {
             self.pass_on(now, peer);
         }
     }
 
     fn pass_on(&mut self, now: Instant, peer: &mut Peer) {
-        let Channel::Open(stream) = self.channel else { return };
-        let Some(mut carrier) = peer.carrier() else { return };
+        let Channel::Open(stream) = self.channel else { return }; // the origin takes none
+        let Some(mut carrier) = peer.carrier() else { return }; // it is lost
         if !self.has_news || !self.pace.allows(now, carrier.path_estimate().min_rtt) {
             return;
         }
-        let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else { return };
-        let Some(info) = self.next() else { return };
+        let Some(quarter_stream_id) = QuarterStreamId::from_stream_id(stream.0) else {
+            return impossible("requests are on bidirectional streams of the client");
+        };
+        let Some(info) = self.next() else { return }; // there was none yet
         let datagram = info.to_datagram(quarter_stream_id, TunnelInfo::CONTEXT_ID);
         self.sent += u64::from(carrier.send_datagram(datagram) == SendDatagram::Taken);
     }
@@ -240,16 +243,16 @@ impl Acks {
 /// Gives reports new sequence numbers. A tunnel that is rebuilt numbers its reports from 0 again,
 /// but the origin needs increasing numbers.
 #[derive(Debug)]
-pub(super) struct Renumbered {
+pub(in crate::client) struct Renumbered {
     next: VarInt,
 }
 
 impl Renumbered {
-    pub(super) const fn new() -> Self {
+    pub(in crate::client) const fn new() -> Self {
         Self { next: VarInt::from_u32(0) }
     }
 
-    pub(super) fn next(&mut self, info: TunnelInfo) -> TunnelInfo {
+    pub(in crate::client) fn next(&mut self, info: TunnelInfo) -> TunnelInfo {
         let sequence = self.next;
         self.next = VarInt::saturating_from(sequence.get() + 1);
         TunnelInfo { sequence, ..info }

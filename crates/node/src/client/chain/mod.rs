@@ -1,40 +1,56 @@
 //! The chain of connections. It consists of the hops, the nearest proxy first, and of the
 //! end-to-end connection inside the innermost tunnel, if the client itself opens that connection.
 
+mod flow;
+mod hop;
+mod peer;
+
 use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 
 use bytes::BytesMut;
 use tandem_wire::{Code, TunnelInfo};
 
-use super::{
+pub(super) use self::{
+    flow::{Carries, Flow, FlowEnd, Request, authority_of, grants},
     hop::Hop,
-    peer::{Peer, Settings},
+    peer::{HostPort, INSIDE_TUNNEL, Peer, Settings},
 };
 use crate::{
+    impossible::impossible,
     limits::Limits,
     node::{Output, SocketId, Transmit},
-    quic::{Ledger, StreamId, earliest},
+    quic::{Ledger, Place, StreamId, earliest},
     stats::{ConnectionStats, Overhead, Stats},
 };
 
 /// The connections of a client, each inside the one before it.
-pub(super) struct Chain {
+pub(in crate::client) struct Chain {
     /// What the qlogs of its connections have in common.
-    pub(super) id: u64,
-    pub(super) hops: Vec<Hop>,
+    id: u64,
+    /// When the client was first polled.
+    pub(in crate::client) began: Option<Instant>,
+    pub(in crate::client) hops: Vec<Hop>,
     /// The end-to-end connection of a transfer.
-    pub(super) origin: Option<Box<Peer>>,
+    pub(in crate::client) origin: Option<Box<Peer>>,
     /// The address of the first peer, once it is known.
-    pub(super) outer: Option<SocketAddr>,
-    pub(super) outer_socket: SocketId,
+    pub(in crate::client) outer: Option<SocketAddr>,
+    pub(in crate::client) outer_socket: SocketId,
     /// Connections that the client gives up, until their last packets have left.
     leaving: Vec<(Peer, SocketId)>,
     /// Payloads of flows that came beside the connections of their hops.
-    pub(super) arrived: VecDeque<(usize, StreamId, BytesMut)>,
+    pub(in crate::client) arrived: VecDeque<BesideArrival>,
     /// The account of the bytes of all connections, if the client sees what they contain.
     ledger: Option<Ledger>,
     /// The newest report on this client's end of the last tunnel.
     own_report: Option<TunnelInfo>,
+}
+
+/// A payload of a flow that came beside the connection of its hop.
+pub(in crate::client) struct BesideArrival {
+    /// The index of the hop.
+    pub(in crate::client) hop: usize,
+    pub(in crate::client) stream: StreamId,
+    pub(in crate::client) payload: BytesMut,
 }
 
 /// The way in which the packets of a connection leave.
@@ -46,30 +62,38 @@ enum Egress {
 }
 
 impl Chain {
-    pub(super) fn new(
+    pub(in crate::client) fn new(
         id: u64,
         hops: Vec<Hop>,
         origin: Option<Peer>,
         outer_socket: SocketId,
         ledger: Option<Ledger>,
     ) -> Self {
-        let origin = origin.map(Box::new);
-        let (outer, arrived, own_report) = (None, VecDeque::new(), None);
-        let leaving = Vec::new();
-        Self { id, hops, origin, outer, outer_socket, leaving, arrived, ledger, own_report }
+        Self {
+            id,
+            began: None,
+            hops,
+            origin: origin.map(Box::new),
+            outer: None,
+            outer_socket,
+            leaving: Vec::new(),
+            arrived: VecDeque::new(),
+            ledger,
+            own_report: None,
+        }
     }
 
     /// Host and port of all proxies of the first hop, or of the origin if there is no hop.
-    pub(super) fn first_places(&self) -> Vec<(String, u16)> {
+    pub(in crate::client) fn first_places(&self) -> Vec<HostPort> {
         if let Some(hop) = self.hops.first() {
             return hop.places();
         }
         let settings = self.origin.iter().map(|origin| &origin.settings);
-        settings.map(|settings| (settings.host.clone(), settings.port)).collect()
+        settings.map(Settings::place).collect()
     }
 
     /// The settings for a connection to this proxy of the first hop, or to the origin.
-    pub(super) fn first_settings(&self, proxy: usize) -> Option<Settings> {
+    pub(in crate::client) fn first_settings(&self, proxy: usize) -> Option<Settings> {
         match self.hops.first() {
             Some(hop) => hop.settings_of(proxy),
             None => Some(self.origin.as_ref()?.settings.clone()),
@@ -77,9 +101,10 @@ impl Chain {
     }
 
     /// Takes this connection as that to the first peer.
-    pub(super) fn adopt(
+    pub(in crate::client) fn adopt(
         &mut self,
-        (proxy, address): (usize, SocketAddr),
+        proxy: usize,
+        address: SocketAddr,
         peer: Peer,
         socket: SocketId,
     ) {
@@ -90,18 +115,54 @@ impl Chain {
                 hop.peer = peer;
             }
             (None, Some(origin)) => **origin = peer,
-            (None, None) => {}
+            (None, None) => impossible("a chain has a connection"),
         }
     }
 
+    /// Sets until when the first peer must be reached. `None`: each attempt has a time of its own.
+    pub(in crate::client) fn set_first_deadline(&mut self, deadline: Option<Instant>) {
+        match self.peer(0) {
+            Some(peer) => peer.deadline = deadline,
+            None => impossible("a chain has a connection"),
+        }
+    }
+
+    /// The limits of a connection of the chain.
+    pub(in crate::client) fn limits_of(&self, index: usize, limits: &Limits) -> Limits {
+        let mut limits = limits.clone();
+        if index < self.hops.len() {
+            limits.connection_idle = limits.connection_idle.min(limits.tunnel_idle);
+        }
+        limits
+    }
+
+    /// Where in the chain the connection with this index is, for its qlog.
+    pub(in crate::client) fn place(&self, now: Instant, index: usize) -> Place {
+        Place {
+            chain: self.id,
+            layer: index,
+            is_end_to_end: self.is_origin(index),
+            offset: now - self.began.unwrap_or(now),
+        }
+    }
+
+    /// The hop inside which the connection with this index is.
+    pub(in crate::client) fn around(&mut self, index: usize) -> Option<&mut Hop> {
+        self.hops.get_mut(index.checked_sub(1)?)
+    }
+
     /// Closes a connection that is not needed.
-    pub(super) fn leave(&mut self, now: Instant, mut peer: Peer, socket: SocketId) {
+    pub(in crate::client) fn leave(&mut self, now: Instant, mut peer: Peer, socket: SocketId) {
         peer.close(now, Code::H3_NO_ERROR, "");
         self.leaving.push((peer, socket));
     }
 
     /// Closes the connection to the first proxy. Returns its authority.
-    pub(super) fn leave_first(&mut self, now: Instant, limits: &Limits) -> Option<String> {
+    pub(in crate::client) fn leave_first(
+        &mut self,
+        now: Instant,
+        limits: &Limits,
+    ) -> Option<String> {
         let hop = self.hops.first_mut()?;
         let next = Peer::new(hop.peer.settings.clone(), limits);
         let peer = std::mem::replace(&mut hop.peer, next);
@@ -112,36 +173,36 @@ impl Chain {
     }
 
     /// Sends through a socket, and counts.
-    pub(super) fn transmit_outer(&self, socket: SocketId, transmit: Transmit) -> Output {
+    pub(in crate::client) fn transmit_outer(&self, socket: SocketId, transmit: Transmit) -> Output {
         let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
         self.count_outer(transmit.size.div_ceil(segment), transmit.size);
         Output::Transmit { socket, transmit }
     }
 
     /// Counts UDP payloads that pass the outer socket.
-    pub(super) fn count_outer(&self, datagrams: usize, bytes: usize) {
+    pub(in crate::client) fn count_outer(&self, datagrams: usize, bytes: usize) {
         if let Some(ledger) = &self.ledger {
             ledger.on_socket(datagrams, bytes);
         }
     }
 
     /// The bytes of the chain. `None`: the client does not see what its connections contain.
-    pub(super) fn overhead(&mut self) -> Option<Overhead> {
+    pub(in crate::client) fn overhead(&mut self) -> Option<Overhead> {
         let end_to_end_bytes = self.origin.as_mut()?.wire_bytes().get();
         Some(Overhead { end_to_end_bytes, ..self.ledger.as_ref()?.totals() })
     }
 
     /// The number of connections.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::client) fn len(&self) -> usize {
         self.hops.len() + usize::from(self.origin.is_some())
     }
 
     /// Whether this index is that of the connection to the origin.
-    pub(super) fn is_origin(&self, index: usize) -> bool {
+    pub(in crate::client) fn is_origin(&self, index: usize) -> bool {
         index == self.hops.len()
     }
 
-    pub(super) fn peer(&mut self, index: usize) -> Option<&mut Peer> {
+    pub(in crate::client) fn peer(&mut self, index: usize) -> Option<&mut Peer> {
         let hops = self.hops.len();
         match self.hops.get_mut(index) {
             Some(hop) => Some(&mut hop.peer),
@@ -150,11 +211,11 @@ impl Chain {
     }
 
     /// All connections, the outermost first.
-    pub(super) fn peers(&mut self) -> impl Iterator<Item = &mut Peer> {
+    pub(in crate::client) fn peers(&mut self) -> impl Iterator<Item = &mut Peer> {
         self.hops.iter_mut().map(|hop| &mut hop.peer).chain(self.origin.as_deref_mut())
     }
 
-    pub(super) fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
+    pub(in crate::client) fn connections(&mut self) -> impl Iterator<Item = ConnectionStats> {
         self.peers().map(Peer::stats)
     }
 
@@ -167,7 +228,7 @@ impl Chain {
     }
 
     /// Moves packets outwards, from the innermost connection to the socket.
-    pub(super) fn transmit(
+    pub(in crate::client) fn transmit(
         &mut self,
         now: Instant,
         buf: &mut Vec<u8>,
@@ -180,7 +241,7 @@ impl Chain {
                 gone = hop.beside.take_gone();
                 self.own_report = hop.tunnel.take_own_report().or(self.own_report);
             }
-            if let Some(outer) = index.checked_sub(1).and_then(|outer| self.hops.get_mut(outer)) {
+            if let Some(outer) = self.around(index) {
                 outer.close_inner(gone);
             }
             let egress = self.egress(index);
@@ -189,15 +250,18 @@ impl Chain {
             }
             loop {
                 buf.clear();
-                let Some(peer) = self.peer(index) else { break };
-                let Some(transmit) = peer.poll_transmit(now, buf) else { break };
+                let Some(peer) = self.peer(index) else {
+                    impossible::<()>("each connection has its place in the chain");
+                    break;
+                };
+                let Some(transmit) = peer.poll_transmit(now, buf) else { break }; // it has sent all
                 match egress {
                     Egress::Socket(socket) => {
                         return Some(self.transmit_outer(socket, transmit));
                     }
                     Egress::Tunnel { hop, flow } => {
                         let hop = flow.and_then(|flow| Some((self.hops.get_mut(hop)?, flow)));
-                        let Some((hop, flow)) = hop else { continue };
+                        let Some((hop, flow)) = hop else { continue }; // the tunnel around it is being rebuilt
                         let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
                         for payload in buf.chunks(segment) {
                             let is_sent = hop.send(now, flow, payload).is_ok();
@@ -240,7 +304,10 @@ impl Chain {
                     return Some(Output::Transmit { socket, transmit });
                 }
                 (Egress::Tunnel { hop, flow: Some(flow) }, _) => {
-                    let Some(hop) = self.hops.get_mut(hop) else { continue };
+                    let Some(hop) = self.hops.get_mut(hop) else {
+                        impossible::<()>("a tunnel is of a hop");
+                        continue;
+                    };
                     for payload in buf.chunks(batch.segment.max(1)) {
                         let is_sent = hop.send(now, flow, payload).is_ok();
                         stats.count_to_target(is_sent, payload.len());
@@ -252,18 +319,18 @@ impl Chain {
     }
 
     /// Takes the newest report on this client's end of the last tunnel.
-    pub(super) fn take_own_report(&mut self) -> Option<TunnelInfo> {
+    pub(in crate::client) fn take_own_report(&mut self) -> Option<TunnelInfo> {
         self.own_report.take()
     }
 
-    pub(super) fn next_timeout(&mut self) -> Option<Instant> {
+    pub(in crate::client) fn next_timeout(&mut self) -> Option<Instant> {
         let tunnels =
             self.hops.iter_mut().fold(None, |next, hop| earliest(next, hop.next_timeout()));
         self.peers().fold(tunnels, |next, peer| earliest(next, peer.next_timeout()))
     }
 
     /// Adds the counters of connections and tunnels.
-    pub(super) fn add_to(&mut self, stats: &mut Stats) {
+    pub(in crate::client) fn add_to(&mut self, stats: &mut Stats) {
         for peer in self.peers() {
             let now = peer.stats();
             stats.connections += u64::from(peer.is_connected());

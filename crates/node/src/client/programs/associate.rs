@@ -9,34 +9,38 @@ use std::{
     collections::BTreeMap,
     io,
     net::{IpAddr, SocketAddr},
-    time::Instant,
 };
 
 use bytes::Bytes;
 use tracing::{debug, trace, warn};
 
 use super::{
-    TcpService,
+    Context, Source,
+    flows::Flows,
     owners::{Owners, Verdict},
 };
 use crate::{
     client::{
-        Client, FlowConfig, FlowId,
-        local::{Refusal, decode_datagram, encode_datagram_header},
-        own::INTERNAL,
+        FlowConfig,
+        local::{decode_datagram, encode_datagram_header},
     },
-    error::{ClientError, FlowError},
+    error::FlowError,
+    impossible::impossible,
     node::{Output, Received, SocketId, SocketKind, Transmit},
     seldom::Seldom,
     tcp::{TcpId, TcpOutput},
 };
+
+/// The name of a flow of an association.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::client) struct AssociateId(u64);
 
 /// The associations of all programs.
 #[derive(Debug, Default)]
 pub(super) struct Associations {
     by_socket: BTreeMap<SocketId, Association>,
     /// The association of each flow, and the header of its datagrams for the program.
-    by_flow: BTreeMap<FlowId, (SocketId, Bytes)>,
+    by_flow: BTreeMap<AssociateId, (SocketId, Bytes)>,
     next_flow: u64,
     /// The connections of associations on loopback, and the ports of their users.
     owners: Owners,
@@ -69,58 +73,42 @@ struct Association {
     /// first one.
     program: Option<SocketAddr>,
     /// The flow to each target, by the header that names it.
-    flows: BTreeMap<Bytes, FlowId>,
+    flows: BTreeMap<Bytes, AssociateId>,
 }
 
-impl Client {
-    /// Opens the socket of an association.
-    pub(super) fn associate(&mut self, tcp: TcpId, from: SocketAddr) {
-        let Some(program) = self.tcp.programs.get(&tcp) else { return };
-        let Some(TcpService::Proxy { listen, .. }) = self.tcp.services.get(program.service) else {
-            return;
-        };
-        let socket = SocketId(self.next_socket);
-        self.next_socket += 1;
-        let kind = SocketKind::Listen(SocketAddr::new(listen.ip(), 0));
-        self.outputs.push_back(Output::OpenSocket { socket, kind });
-        let host = program.host;
+impl Associations {
+    /// The TCP connection of the program whose association uses this socket.
+    pub(super) fn tcp_of(&self, socket: SocketId) -> Option<TcpId> {
+        Some(self.by_socket.get(&socket)?.tcp)
+    }
+
+    /// Opens the socket of an association at this address, for a program on `host` that will send `from` there, as far
+    /// as it knows.
+    pub(super) fn open(
+        &mut self,
+        tcp: TcpId,
+        host: IpAddr,
+        from: SocketAddr,
+        listen: IpAddr,
+        cx: &mut Context<'_>,
+    ) {
+        let socket = cx.open_socket(SocketKind::Listen(SocketAddr::new(listen, 0)));
         // The program may not know its own address, or one behind a NAT.
         let stated = Some(from.port()).filter(|port| *port != 0);
         let program = stated.map(|port| SocketAddr::new(host, port));
         let flows = BTreeMap::new();
-        let association = Association { tcp, host, stated, program, flows };
-        self.tcp.associations.by_socket.insert(socket, association);
-    }
-
-    /// Handles that the socket of an association is open, or cannot be opened. `false`: the socket is
-    /// not one of an association.
-    pub(in crate::client) fn on_association(
-        &mut self,
-        now: Instant,
-        socket: SocketId,
-        result: Result<SocketAddr, io::ErrorKind>,
-    ) -> bool {
-        let Some(association) = self.tcp.associations.by_socket.get(&socket) else { return false };
-        let tcp = association.tcp;
-        let program = self.tcp.programs.get_mut(&tcp);
-        if let Some(local) = program.and_then(|program| program.local.as_mut()) {
-            match result {
-                Ok(relay) => local.on_associated(relay),
-                Err(kind) => local.on_refused(&Refusal::from(&ClientError::Socket(kind))),
-            }
-            self.run_local(now, tcp);
-        }
-        true
+        self.by_socket.insert(socket, Association { tcp, host, stated, program, flows });
     }
 
     /// Sends a datagram of a program to its target. Datagrams that are not for an association are
     /// returned.
-    pub(in crate::client) fn from_associated(
+    pub(super) fn from_program(
         &mut self,
-        now: Instant,
         received: Received,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
     ) -> Option<Received> {
-        let Some(association) = self.tcp.associations.by_socket.get(&received.socket) else {
+        let Some(association) = self.by_socket.get(&received.socket) else {
             return Some(received);
         };
         // RFC 1928 §7: "It MUST drop any datagrams arriving from any source IP address other than the
@@ -129,63 +117,64 @@ impl Client {
         let host = association.host.to_canonical();
         let is_other_host = received.remote.ip().to_canonical() != host;
         if is_other_host || association.stated.is_some_and(|stated| stated != port) {
-            self.stats.dropped.unknown_flow += 1;
+            cx.stats.dropped.unknown_flow += 1;
             return None;
         }
         if host.is_loopback() {
-            match self.tcp.associations.owners.verdict((tcp, port), now, &self.limits) {
-                Verdict::Serve => self.relay_associated(now, received),
+            match self.owners.verdict(tcp, port, cx.now, cx.limits) {
+                Verdict::Serve => self.relay(received, flows, cx),
                 Verdict::Ask => {
-                    let is_held = self.tcp.associations.owners.hold(tcp, received, &self.limits);
-                    self.stats.dropped.unknown_flow += u64::from(!is_held);
+                    let is_held = self.owners.hold(tcp, received, cx.limits);
+                    cx.stats.dropped.unknown_flow += u64::from(!is_held);
                 }
             }
-            self.ask_for_owners();
+            self.ask_for_owners(cx);
         } else if association.program.is_none_or(|program| program == received.remote) {
-            self.relay_associated(now, received);
+            self.relay(received, flows, cx);
         } else {
-            self.stats.dropped.unknown_flow += 1;
+            cx.stats.dropped.unknown_flow += 1;
         }
         None
     }
 
     /// Asks for the owners of ports, if that is due and no such question is open.
-    fn ask_for_owners(&mut self) {
-        if let Some(tcp) = self.tcp.associations.owners.next_question() {
-            self.outputs.push_back(Output::Tcp(TcpOutput::FindUdpPorts(tcp)));
+    fn ask_for_owners(&mut self, cx: &mut Context<'_>) {
+        if let Some(tcp) = self.owners.next_question() {
+            cx.outputs.push_back(Output::Tcp(TcpOutput::FindUdpPorts(tcp)));
         }
     }
 
     /// Handles the answer to which ports belong to the user of a program.
     pub(super) fn on_udp_ports(
         &mut self,
-        now: Instant,
         tcp: TcpId,
         result: Result<Box<[u16]>, io::ErrorKind>,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
     ) {
         if let Err(error) = result
-            && let Some(left_out) = self.tcp.associations.warning.due(now)
+            && let Some(left_out) = self.warning.due(cx.now)
         {
             warn!(
                 %error, left_out,
                 "UDP of a program at the proxy port is refused: the system does not say to whom its ports belong"
             );
         }
-        for (received, is_served) in self.tcp.associations.owners.answer(now, tcp, result) {
+        for (received, is_served) in self.owners.answer(cx.now, tcp, result) {
             if is_served {
-                self.relay_associated(now, received);
+                self.relay(received, flows, cx);
             } else {
                 debug!(port = received.remote.port(), "a datagram of another user was dropped");
-                self.stats.dropped.unknown_flow += 1;
+                cx.stats.dropped.unknown_flow += 1;
             }
         }
-        self.ask_for_owners();
+        self.ask_for_owners(cx);
     }
 
     /// Sends a datagram, which is known to be the program's, to its target.
-    fn relay_associated(&mut self, now: Instant, received: Received) {
-        let Some(association) = self.tcp.associations.by_socket.get_mut(&received.socket) else {
-            return;
+    fn relay(&mut self, received: Received, flows: &mut Flows, cx: &mut Context<'_>) {
+        let Some(association) = self.by_socket.get_mut(&received.socket) else {
+            return impossible("what waits for the owner of a port goes with its association");
         };
         association.program = Some(received.remote);
         let (socket, datagram) = (received.socket, received.payload.freeze());
@@ -194,7 +183,7 @@ impl Client {
             Some((address.to_target().ok()?, datagram.slice_ref(payload)))
         });
         let Some((target, payload)) = target else {
-            self.stats.dropped.malformed += 1;
+            cx.stats.dropped.malformed += 1;
             return;
         };
         let header = datagram.slice(..datagram.len() - payload.len());
@@ -202,52 +191,58 @@ impl Client {
             flow
         } else {
             let config = FlowConfig::new(target.host(), target.port());
-            match self.open_associated(socket, &header, config) {
+            match self.open_flow(socket, &header, config, flows, cx) {
                 Ok(flow) => flow,
                 Err(error) => {
                     trace!(%error, "a datagram of a program was dropped");
-                    self.stats.dropped.too_many_flows += 1;
+                    cx.stats.dropped.too_many_flows += 1;
                     return;
                 }
             }
         };
-        if let Err(error) = self.send_on_flow(now, flow, &payload) {
+        if let Err(error) = flows.send(Source::Associate(flow), payload, cx) {
             trace!(%error, "a datagram of a program was dropped");
         }
     }
 
-    fn open_associated(
+    fn open_flow(
         &mut self,
         socket: SocketId,
         header: &Bytes,
         config: FlowConfig,
-    ) -> Result<FlowId, FlowError> {
-        self.tcp.associations.next_flow += 1;
-        let flow = FlowId(INTERNAL | self.tcp.associations.next_flow);
-        self.open_flow(flow, config)?;
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) -> Result<AssociateId, FlowError> {
+        if !cx.is_running {
+            return Err(FlowError::NotOpen);
+        }
+        self.next_flow += 1;
+        let flow = AssociateId(self.next_flow);
+        flows.open(Source::Associate(flow), config, cx.limits, cx.hop)?;
+        cx.stats.flows += 1;
         // The header must not keep the whole datagram in memory.
         let header = Bytes::copy_from_slice(header);
-        if let Some(association) = self.tcp.associations.by_socket.get_mut(&socket) {
+        if let Some(association) = self.by_socket.get_mut(&socket) {
             association.flows.insert(header.clone(), flow);
         }
-        self.tcp.associations.by_flow.insert(flow, (socket, header));
+        self.by_flow.insert(flow, (socket, header));
         Ok(flow)
     }
 
-    /// Passes a payload to the program of an association. `None`: the flow is of no association.
-    pub(in crate::client) fn to_associated(
-        &mut self,
-        flow: FlowId,
+    /// Passes a payload to the program of an association. `None`: the program has ended.
+    pub(super) fn to_program(
+        &self,
+        flow: AssociateId,
         payload: &[u8],
         buf: &mut Vec<u8>,
+        cx: &mut Context<'_>,
     ) -> Option<Output> {
-        let (socket, header) = self.tcp.associations.by_flow.get(&flow)?;
-        let association = self.tcp.associations.by_socket.get(socket)?;
+        let (socket, header) = self.by_flow.get(&flow)?;
+        let association = self.by_socket.get(socket)?;
         let (address, _) = decode_datagram(header).ok()?;
         encode_datagram_header(&address, buf);
         buf.extend_from_slice(payload);
-        self.stats.to_client_datagrams += 1;
-        self.stats.to_client_bytes += payload.len() as u64;
+        cx.stats.count_to_client(payload.len());
         let transmit = Transmit {
             destination: association.program?,
             src_ip: None,
@@ -258,10 +253,11 @@ impl Client {
         Some(Output::Transmit { socket: *socket, transmit })
     }
 
-    /// Forgets a flow of an association that the proxy has ended. The next datagram opens another one.
-    pub(in crate::client) fn forget_associated(&mut self, flow: FlowId) {
-        let Some((socket, header)) = self.tcp.associations.by_flow.remove(&flow) else { return };
-        if let Some(association) = self.tcp.associations.by_socket.get_mut(&socket) {
+    /// Forgets a flow that the proxy has ended. The next datagram opens another one.
+    pub(super) fn forget(&mut self, flow: AssociateId) {
+        // The association may have ended before its flows.
+        let Some((socket, header)) = self.by_flow.remove(&flow) else { return };
+        if let Some(association) = self.by_socket.get_mut(&socket) {
             association.flows.remove(&header);
         }
     }
@@ -269,16 +265,18 @@ impl Client {
     /// Ends the association of a program whose TCP connection has ended. RFC 1928 §6: "A UDP
     /// association terminates when the TCP connection that the UDP ASSOCIATE request arrived on
     /// terminates."
-    pub(super) fn end_association(&mut self, now: Instant, tcp: TcpId) {
-        let associations = &mut self.tcp.associations.by_socket;
-        let found = associations.iter().find(|(_, association)| association.tcp == tcp);
-        let Some(socket) = found.map(|(&socket, _)| socket) else { return };
-        let Some(association) = associations.remove(&socket) else { return };
-        self.tcp.associations.owners.forget(tcp);
+    pub(super) fn end(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
+        let mut associations = self.by_socket.iter();
+        let found = associations.find(|(_, association)| association.tcp == tcp);
+        let Some(socket) = found.map(|(&socket, _)| socket) else { return }; // most have none
+        let Some(association) = self.by_socket.remove(&socket) else {
+            return impossible("it was found a moment ago");
+        };
+        self.owners.forget(tcp);
         for flow in association.flows.into_values() {
-            self.tcp.associations.by_flow.remove(&flow);
-            self.close_flow(now, flow);
+            self.by_flow.remove(&flow);
+            flows.close(Source::Associate(flow), cx.now + cx.limits.last_words);
         }
-        self.outputs.push_back(Output::CloseSocket(socket));
+        cx.outputs.push_back(Output::CloseSocket(socket));
     }
 }

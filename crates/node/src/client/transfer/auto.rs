@@ -17,7 +17,7 @@ pub enum Choice {
 
 impl Choice {
     /// The choice for an origin.
-    pub(super) const fn of(follows_reports: bool) -> Self {
+    pub(in crate::client) const fn of(follows_reports: bool) -> Self {
         if follows_reports { Self::Window } else { Self::Ordered }
     }
 

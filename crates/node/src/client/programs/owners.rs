@@ -56,7 +56,8 @@ impl Owners {
     /// Says whether a datagram from this port is one of the program.
     pub(super) fn verdict(
         &mut self,
-        (tcp, port): (TcpId, u16),
+        tcp: TcpId,
+        port: u16,
         now: Instant,
         limits: &Limits,
     ) -> Verdict {
@@ -105,7 +106,7 @@ impl Owners {
         if self.asked == Some(tcp) {
             self.asked = None;
         }
-        let Some(known) = self.by_tcp.get_mut(&tcp) else { return Vec::new() };
+        let Some(known) = self.by_tcp.get_mut(&tcp) else { return Vec::new() }; // the program has gone
         known.ports = result.ok().map(|ports| (ports, now));
         let mut decided = Vec::new();
         for (index, received) in std::mem::take(&mut known.held).into_iter().enumerate() {

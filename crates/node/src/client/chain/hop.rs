@@ -14,16 +14,16 @@ use tandem_wire::{
 };
 
 use super::{
-    FlowConfig, TunnelMode,
-    flow::{Carries, Flow, Target},
-    peer::{Peer, Settings},
-    tcp::authority_of,
+    flow::{Carries, Flow, Request, authority_of},
+    peer::{HostPort, Peer, Settings},
 };
 use crate::{
     beside::{Beside, Unwrapped, Violation, Virtual, Wish},
     carrier::Carrier,
+    client::{FlowConfig, TunnelMode},
     error::ClientError,
     h3::End,
+    impossible::impossible,
     limits::Limits,
     quic::{self, StreamId, Tag},
     stats::Stats,
@@ -33,35 +33,36 @@ use crate::{
 };
 
 /// One hop.
-pub(super) struct Hop {
-    pub(super) peer: Peer,
-    pub(super) tunnel: ClientTunnel,
+pub(in crate::client) struct Hop {
+    pub(in crate::client) peer: Peer,
+    pub(in crate::client) tunnel: ClientTunnel,
     /// The proxies that the hop may use.
     proxies: Vec<Template>,
     /// The place in the list of the proxy that is used.
     proxy: usize,
     /// The number of proxies that failed one after the other.
-    pub(super) failed: usize,
+    pub(in crate::client) failed: usize,
     /// The template of the proxy that is used.
     template: Template,
     /// The template of TCP connections, which every authority has.
     tcp_template: Option<Template>,
     token: Option<Token>,
-    pub(super) flows: BTreeMap<StreamId, Flow>,
+    pub(in crate::client) flows: BTreeMap<StreamId, Flow>,
     /// What travels beside the connection.
-    pub(super) beside: Beside,
+    pub(in crate::client) beside: Beside,
     /// The flow that carries the next peer.
-    pub(super) next: Option<StreamId>,
+    pub(in crate::client) next: Option<StreamId>,
     /// Whether the embedding program was told that the tunnel through this hop is established.
-    pub(super) is_up: bool,
+    pub(in crate::client) is_up: bool,
     /// The counters of the tunnels of earlier connections.
     ended: Stats,
 }
 
 impl Hop {
-    pub(super) fn new(
+    pub(in crate::client) fn new(
         peer: Peer,
-        (template, others): (Template, Vec<Template>),
+        template: Template,
+        others: Vec<Template>,
         token: Option<Token>,
         mode: TunnelMode,
         limits: &Limits,
@@ -89,13 +90,14 @@ impl Hop {
     }
 
     /// Host and port of all proxies that the hop may use.
-    pub(super) fn places(&self) -> Vec<(String, u16)> {
-        let place = |proxy: &Template| (proxy.host().to_owned(), proxy.port());
+    pub(in crate::client) fn places(&self) -> Vec<HostPort> {
+        let place =
+            |proxy: &Template| HostPort { host: proxy.host().to_owned(), port: proxy.port() };
         self.proxies.iter().map(place).collect()
     }
 
     /// The settings for a connection to one of the proxies.
-    pub(super) fn settings_of(&self, proxy: usize) -> Option<Settings> {
+    pub(in crate::client) fn settings_of(&self, proxy: usize) -> Option<Settings> {
         let template = self.proxies.get(proxy)?;
         Some(Settings {
             host: template.host().to_owned(),
@@ -106,7 +108,7 @@ impl Hop {
     }
 
     /// Uses this proxy from now on. The hop has no connection.
-    pub(super) fn choose(&mut self, proxy: usize) {
+    pub(in crate::client) fn choose(&mut self, proxy: usize) {
         if proxy != self.proxy
             && let (Some(settings), Some(template)) =
                 (self.settings_of(proxy), self.proxies.get(proxy))
@@ -119,7 +121,7 @@ impl Hop {
     }
 
     /// Chooses the next proxy of the list after this one has failed. `false`: the list has begun again.
-    pub(super) fn choose_next(&mut self) -> bool {
+    pub(in crate::client) fn choose_next(&mut self) -> bool {
         self.choose((self.proxy + 1) % self.proxies.len().max(1));
         self.failed = (self.failed + 1) % self.proxies.len().max(1);
         self.failed != 0
@@ -134,7 +136,10 @@ impl Hop {
     /// SETTINGS have not arrived.
     ///
     /// A hop that carries only TCP needs no feature: CONNECT is a part of HTTP/3.
-    pub(super) fn lacks(&mut self, carries_only_tcp: bool) -> Option<Result<(), &'static str>> {
+    pub(in crate::client) fn lacks(
+        &mut self,
+        carries_only_tcp: bool,
+    ) -> Option<Result<(), &'static str>> {
         let carrier = self.peer.carrier()?;
         // RFC 9220 §3: a client MUST NOT use extended CONNECT before it has received the setting.
         if !carrier.peer_settings()?.enable_connect_protocol && !carries_only_tcp {
@@ -146,8 +151,12 @@ impl Hop {
     }
 
     /// Requests a flow. `None`: the proxy allows no more streams at the moment.
-    pub(super) fn request(&mut self, target: &Target, carries: Carries) -> Option<StreamId> {
-        let stream = self.send_request(target, carries, None)?;
+    pub(in crate::client) fn request(
+        &mut self,
+        request: &Request,
+        carries: Carries,
+    ) -> Option<StreamId> {
+        let stream = self.send_request(request, carries, None)?;
         if carries == Carries::NextPeer {
             self.next = Some(stream);
         }
@@ -156,15 +165,15 @@ impl Hop {
 
     fn send_request(
         &mut self,
-        target: &Target,
+        request: &Request,
         carries: Carries,
         first: Option<StreamId>,
     ) -> Option<StreamId> {
-        let wishes = target.wishes(first);
+        let wishes = request.wishes(first);
         let mut headers = self.tunnel.request_fields(&wishes);
         let offer = self.beside.offer(&mut headers);
         self.add_token(header::PROXY_AUTHORIZATION, &mut headers);
-        let expanded = self.template.expand(&target.config.host, target.config.port);
+        let expanded = self.template.expand(&request.config.host, request.config.port);
         // RFC 9298 §3.4: ":method" SHALL be "CONNECT", ":protocol" "connect-udp", ":authority" that
         // of the UDP proxy, and ":path" and ":scheme" those of the expanded template.
         let head = RequestHead {
@@ -179,14 +188,18 @@ impl Hop {
         // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before it has received the setting.
         http.peer_settings()?;
         let stream = http.request(&head, End::More)?;
-        self.flows.insert(stream, Flow::new(carries, target.clone()));
+        self.flows.insert(stream, Flow::new(carries, request.clone()));
         self.beside.on_requested(stream, offer, || http.quic().seal_secrets(stream));
         self.tunnel.on_requested(stream, &wishes);
         Some(stream)
     }
 
     /// Requests a TCP connection. `None`: the proxy allows no more streams at the moment.
-    pub(super) fn request_tcp(&mut self, target: &FlowConfig, form: Form) -> Option<StreamId> {
+    pub(in crate::client) fn request_tcp(
+        &mut self,
+        target: &FlowConfig,
+        form: Form,
+    ) -> Option<StreamId> {
         let mut head = RequestHead { method: Method::CONNECT, ..RequestHead::default() };
         if target.urgency != Urgency::default() {
             head.headers.insert(Urgency::FIELD, target.urgency.field_value());
@@ -216,13 +229,13 @@ impl Hop {
     }
 
     /// Whether the proxy takes extended CONNECT requests (RFC 9220).
-    pub(super) fn takes_extended_connect(&self) -> bool {
+    pub(in crate::client) fn takes_extended_connect(&self) -> bool {
         let settings = self.peer.session.peer_settings();
         settings.is_some_and(|settings| settings.enable_connect_protocol)
     }
 
     /// Ends the stream of a TCP connection with this code.
-    pub(super) fn end_tcp(&mut self, stream: StreamId, code: Code) {
+    pub(in crate::client) fn end_tcp(&mut self, stream: StreamId, code: Code) {
         self.tunnel.close_bytes(stream);
         if let Some(mut carrier) = self.peer.carrier() {
             carrier.reset(stream, code);
@@ -230,7 +243,7 @@ impl Hop {
     }
 
     /// Marks the connection, so that it gets a turn to send.
-    pub(super) fn wake(&mut self) {
+    pub(in crate::client) fn wake(&mut self) {
         self.peer.wake();
     }
 
@@ -244,29 +257,29 @@ impl Hop {
     }
 
     /// Gives a flow to another user. `false`: there is no such flow.
-    pub(super) fn hand_over(&mut self, stream: StreamId, carries: Carries) -> bool {
+    pub(in crate::client) fn hand_over(&mut self, stream: StreamId, carries: Carries) -> bool {
         self.flows.get_mut(&stream).map(|flow| flow.carries = carries).is_some()
     }
 
     /// The largest UDP payload, in bytes, that the connection to the next peer may rely on, in both
     /// directions.
-    pub(super) fn max_payload(&self) -> usize {
+    pub(in crate::client) fn max_payload(&self) -> usize {
         self.tunnel.max_payload(self.next)
     }
 
     /// The same before the proxy has granted the flow. `None`: the next peer must wait for the grant.
-    pub(super) fn max_payload_early(&self) -> Option<usize> {
+    pub(in crate::client) fn max_payload_early(&self) -> Option<usize> {
         self.tunnel.max_payload_early()
     }
 
     /// The largest payload, in bytes, that a granted flow carries at present.
-    pub(super) fn largest_payload(&mut self, stream: StreamId) -> Option<usize> {
+    pub(in crate::client) fn largest_payload(&mut self, stream: StreamId) -> Option<usize> {
         let (tunnel, mut carrier) = self.parts()?;
         tunnel.largest_payload(&mut carrier, stream)
     }
 
     /// Whether a payload may go to the proxy before its flow is granted.
-    pub(super) fn takes_early(&mut self, payload: &[u8]) -> bool {
+    pub(in crate::client) fn takes_early(&mut self, payload: &[u8]) -> bool {
         self.parts().is_some_and(|(tunnel, mut carrier)| tunnel.takes_early(&mut carrier, payload))
     }
 
@@ -275,7 +288,7 @@ impl Hop {
     /// # Errors
     ///
     /// The grant has something that was not asked for, so that the request must be aborted.
-    pub(super) fn on_granted(
+    pub(in crate::client) fn on_granted(
         &mut self,
         stream: StreamId,
         head: &ResponseHead,
@@ -283,11 +296,14 @@ impl Hop {
         let beside = self.beside.on_granted(stream, &head.headers)?;
         self.send_capsules(stream);
         let more = self.tunnel.on_granted(stream, &head.headers, beside);
-        let Some(Flow { carries, target, .. }) = self.flows.get(&stream) else { return Ok(()) };
-        let (carries, target) = (*carries, target.clone());
+        let Some(Flow { carries, request, .. }) = self.flows.get(&stream) else {
+            impossible::<()>("only the request of a flow is granted");
+            return Ok(());
+        };
+        let (carries, request) = (*carries, request.clone());
         for _ in 0..more {
             // The proxy may allow no more streams at the moment. The flow then has fewer.
-            if self.send_request(&target, carries, Some(stream)).is_none() {
+            if self.send_request(&request, carries, Some(stream)).is_none() {
                 break;
             }
         }
@@ -302,7 +318,7 @@ impl Hop {
     }
 
     /// Handles a capsule about a connection ID of a flow.
-    pub(super) fn on_cid(
+    pub(in crate::client) fn on_cid(
         &mut self,
         stream: StreamId,
         capsule: CidCapsule,
@@ -315,8 +331,8 @@ impl Hop {
 
     /// Registers an ID that the next proxy has chosen for packets beside its connection. They are payloads of
     /// the flow that carries this connection. `false`: there is no room for it.
-    pub(super) fn register_inner(&mut self, id: Virtual) -> bool {
-        let Some(stream) = self.next else { return false };
+    pub(in crate::client) fn register_inner(&mut self, id: Virtual) -> bool {
+        let Some(stream) = self.next else { return false }; // the tunnel is being rebuilt
         let is_registered = self.beside.register_inner(stream, id);
         self.send_capsules(stream);
         self.wake();
@@ -324,7 +340,7 @@ impl Hop {
     }
 
     /// Closes IDs that the next proxy has chosen, and that are no longer used.
-    pub(super) fn close_inner(&mut self, ids: Vec<Virtual>) {
+    pub(in crate::client) fn close_inner(&mut self, ids: Vec<Virtual>) {
         if let Some(stream) = self.next.filter(|_| !ids.is_empty()) {
             for id in ids {
                 self.beside.close_inner(stream, id);
@@ -335,14 +351,14 @@ impl Hop {
     }
 
     /// Keeps the packets of a flow inside the connection, because the hop before has no room for an ID.
-    pub(super) fn refuse(&mut self, stream: StreamId, id: Virtual) {
+    pub(in crate::client) fn refuse(&mut self, stream: StreamId, id: Virtual) {
         self.beside.refuse(stream, id);
         self.send_capsules(stream);
         self.wake();
     }
 
     /// Finds out whether a packet from the proxy travelled beside the connection.
-    pub(super) fn unwrap(&mut self, now: Instant, packet: BytesMut) -> Unwrapped {
+    pub(in crate::client) fn unwrap(&mut self, now: Instant, packet: BytesMut) -> Unwrapped {
         let received = (Tag::of(&packet), packet.len());
         let unwrapped = self.beside.unwrap(now, packet);
         if let (Unwrapped::Payload(_, payload), Some(layer)) =
@@ -354,25 +370,25 @@ impl Hop {
     }
 
     /// Notes a payload that arrived inside the connection.
-    pub(super) fn on_tunnelled(&mut self, stream: StreamId, payload: &[u8]) {
+    pub(in crate::client) fn on_tunnelled(&mut self, stream: StreamId, payload: &[u8]) {
         self.beside.on_tunnelled(stream, payload);
         self.send_capsules(stream);
     }
 
     /// Whether the repair of the flow that carries the next peer may be changed while it lasts.
-    pub(super) fn adapts(&self) -> bool {
+    pub(in crate::client) fn adapts(&self) -> bool {
         self.next.is_some_and(|stream| self.tunnel.adapts(stream))
     }
 
     /// Starts the reports on the flow that carries the next peer.
-    pub(super) fn begin_reports(&mut self, now: Instant) {
+    pub(in crate::client) fn begin_reports(&mut self, now: Instant) {
         if let Some(stream) = self.next {
             self.tunnel.begin_reports(now, stream);
         }
     }
 
     /// Tells the tunnel the RTT of the connection inside.
-    pub(super) fn on_rtt_beyond(&mut self, end_to_end: Duration) {
+    pub(in crate::client) fn on_rtt_beyond(&mut self, end_to_end: Duration) {
         if let Some(stream) = self.next {
             let smoothed_rtt = self.peer.stats().smoothed_rtt;
             self.tunnel.on_rtt_beyond(stream, end_to_end, smoothed_rtt);
@@ -380,7 +396,7 @@ impl Hop {
     }
 
     /// Resets the hop for a new connection, whose random choices differ from earlier ones.
-    pub(super) fn renew(&mut self, generation: u64, limits: &Limits) {
+    pub(in crate::client) fn renew(&mut self, generation: u64, limits: &Limits) {
         self.peer = self.peer.renewed(generation, limits);
         self.tunnel.add_to(&mut self.ended);
         self.tunnel = self.tunnel.renewed(limits);
@@ -392,7 +408,7 @@ impl Hop {
 
     /// Sends a payload beside the connection, or puts it into the tunnel's queue. With an error it was
     /// dropped, and counted.
-    pub(super) fn send(
+    pub(in crate::client) fn send(
         &mut self,
         now: Instant,
         stream: StreamId,
@@ -420,7 +436,7 @@ impl Hop {
     }
 
     /// Gives the engine as much of the queue as it takes.
-    pub(super) fn feed(&mut self, now: Instant) {
+    pub(in crate::client) fn feed(&mut self, now: Instant) {
         match self.parts() {
             Some((tunnel, mut carrier)) => tunnel.feed(now, &mut carrier),
             None => self.tunnel.end_reports(), // so that no timer remains without a connection
@@ -428,7 +444,7 @@ impl Hop {
     }
 
     /// Handles the timers that are due.
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub(in crate::client) fn handle_timeout(&mut self, now: Instant) {
         self.tunnel.handle_timeout(now);
         if self.beside.is_due(now)
             && let Some(mut carrier) = self.peer.carrier()
@@ -439,7 +455,7 @@ impl Hop {
 
     /// When the next timer of the tunnel is due. A tunnel without a connection has nothing to do: it
     /// is rebuilt, or the client ends.
-    pub(super) fn next_timeout(&mut self) -> Option<Instant> {
+    pub(in crate::client) fn next_timeout(&mut self) -> Option<Instant> {
         if !self.peer.has_connection() {
             return None;
         }
@@ -447,25 +463,25 @@ impl Hop {
     }
 
     /// Whether the proxy has not acknowledged all payloads that were sent through this hop.
-    pub(super) fn awaits_ack(&mut self) -> bool {
+    pub(in crate::client) fn awaits_ack(&mut self) -> bool {
         self.parts().is_some_and(|(tunnel, carrier)| tunnel.awaits_ack(&carrier))
     }
 
     /// The next arrival through the tunnel, except for numbered payloads.
-    pub(super) fn poll_arrival(&mut self, now: Instant) -> Option<Arrival> {
+    pub(in crate::client) fn poll_arrival(&mut self, now: Instant) -> Option<Arrival> {
         let (tunnel, mut carrier) = self.parts()?;
         tunnel.poll_arrival(now, &mut carrier)
     }
 
     /// Adds the counters of the tunnel and of the tunnels before it.
-    pub(super) fn add_to(&self, stats: &mut Stats) {
+    pub(in crate::client) fn add_to(&self, stats: &mut Stats) {
         stats.add_tunnels(&self.ended);
         self.tunnel.add_to(stats);
         stats.beside.add(self.beside.stats());
     }
 
     /// Closes a flow, and the streams that joined it, with this code for the proxy.
-    pub(super) fn close_flow(&mut self, stream: StreamId, code: Code) {
+    pub(in crate::client) fn close_flow(&mut self, stream: StreamId, code: Code) {
         let joined = self.tunnel.close(stream);
         for stream in std::iter::once(stream).chain(joined) {
             self.flows.remove(&stream);
@@ -477,7 +493,7 @@ impl Hop {
     }
 
     /// The client's error for a refusal by this proxy.
-    pub(super) fn refused(
+    pub(in crate::client) fn refused(
         &self,
         target: impl Into<StrangerText>,
         head: &ResponseHead,

@@ -10,25 +10,25 @@ use crate::{
 };
 
 /// The random choices of all waits of one client.
-pub(super) struct Jitter(Generator);
+pub(in crate::client) struct Jitter(Generator);
 
 impl Jitter {
     /// A seed makes the choices repeatable.
-    pub(super) fn new(seed: Option<u64>) -> Self {
+    pub(in crate::client) fn new(seed: Option<u64>) -> Self {
         /// Lets the choices differ from those of connections with the same seed.
         const PART: u64 = 1 << 60;
         Self(rng(seed.map(|seed| seed.wrapping_add(PART))))
     }
 
     /// The generator, for other choices of the client.
-    pub(super) fn generator(&mut self) -> &mut Generator {
+    pub(in crate::client) fn generator(&mut self) -> &mut Generator {
         &mut self.0
     }
 }
 
 /// The waits between attempts that fail one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Backoff {
+pub(in crate::client) struct Backoff {
     failures: u32,
 }
 
@@ -38,7 +38,7 @@ impl Backoff {
     /// The wait doubles with each failure up to a limit. A random part of up to a half is taken off,
     /// so that the clients of a server that restarts do not all come back at the same moment. A
     /// server may ask for a longer wait (`Retry-After`, RFC 9110 §10.2.3).
-    pub(super) fn after_failure(
+    pub(in crate::client) fn after_failure(
         &mut self,
         limits: &Limits,
         jitter: &mut Jitter,

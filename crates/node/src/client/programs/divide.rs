@@ -13,10 +13,8 @@ use std::{
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::{TunnelInfo, Urgency};
 
-use super::{
-    FlowConfig,
-    flow::{Carries, Flow},
-};
+use super::{FlowConfig, Source};
+use crate::client::chain::{Carries, Flow};
 use crate::tunnel::share::{Claim, IDLE_INTERVALS, START_INTERVALS, share};
 
 /// The most flows that get one report. With more, flows take turns: those that were told longest ago come
@@ -26,8 +24,8 @@ const TOLD_MAX: usize = 64;
 /// Divides reports among flows. It has at most one entry for each flow of the last hop. Where a proxy counts
 /// intervals, this counts reports.
 #[derive(Debug, Default)]
-pub(super) struct Division {
-    parts: BTreeMap<Carries, Part>,
+pub(in crate::client) struct Division {
+    parts: BTreeMap<Source, Part>,
     /// The time of the last report.
     last: Option<Instant>,
     /// The number of reports so far.
@@ -91,17 +89,21 @@ impl Division {
         now: Instant,
         info: &TunnelInfo,
         flows: impl Iterator<Item = &'a mut Flow>,
-    ) -> Vec<(Carries, TunnelInfo)> {
+    ) -> Vec<(Source, TunnelInfo)> {
         // Several request streams may be of one flow.
         let mut arrivals = BTreeMap::new();
-        for flow in flows.filter(|it| matches!(it.carries, Carries::Local(_) | Carries::Own(_))) {
-            let (arrived, _) = arrivals.entry(flow.carries).or_insert((0, &flow.target.config));
+        for flow in flows {
+            let Carries::Program(source) = flow.carries else { continue };
+            if matches!(source, Source::Ahead(_)) {
+                continue; // nobody uses it yet
+            }
+            let (arrived, _) = arrivals.entry(source).or_insert((0, &flow.request.config));
             *arrived += mem::take(&mut flow.arrived);
         }
-        self.parts.retain(|carries, _| arrivals.contains_key(carries));
+        self.parts.retain(|source, _| arrivals.contains_key(source));
         let elapsed = self.last.replace(now).map(|last| now.saturating_duration_since(last));
-        for (carries, (arrived, config)) in arrivals {
-            let part = self.parts.entry(carries).or_default();
+        for (source, (arrived, config)) in arrivals {
+            let part = self.parts.entry(source).or_default();
             part.measure(arrived, config, elapsed.unwrap_or_default());
         }
         self.find_greedy(info.sending_rate);
@@ -110,17 +112,17 @@ impl Division {
         let active = turns.len() as u64;
         turns.sort_by_key(|(_, part)| part.told);
         turns.truncate(TOLD_MAX);
-        let of = |(&carries, part): (&Carries, &Part)| {
+        let of = |(&source, part): (&Source, &Part)| {
             let part_of = |all: u64| match arrived {
                 0 => all / active,
                 _ => all.saturating_mul(part.arrived) / arrived,
             };
-            (carries, self.share_of(info, (carries, part), &part_of))
+            (source, self.share_of(info, source, part, &part_of))
         };
         let shares: Vec<_> = turns.into_iter().map(of).collect();
         self.reports += 1;
-        for (carries, _) in &shares {
-            if let Some(part) = self.parts.get_mut(carries) {
+        for (source, _) in &shares {
+            if let Some(part) = self.parts.get_mut(source) {
                 part.told = self.reports;
             }
         }
@@ -142,11 +144,12 @@ impl Division {
     fn share_of(
         &self,
         info: &TunnelInfo,
-        (carries, part): (Carries, &Part),
+        source: Source,
+        part: &Part,
         part_of: &dyn Fn(u64) -> u64,
     ) -> TunnelInfo {
         let own = Claim { weight: part.weight, ..part.beside(part) };
-        let others = self.parts.iter().filter(|(other, _)| **other != carries);
+        let others = self.parts.iter().filter(|(other, _)| **other != source);
         let others = others.map(|(_, other)| other.beside(part));
         let share = |rate| share(rate, &own, others.clone());
         let arrives = info.arrival_rate.map(|rate| part_of(rate.bits_per_second()));
@@ -167,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        client::{flow::Target, own::FlowId},
+        client::{chain::Request, programs::FlowId},
         test_start,
     };
 
@@ -189,8 +192,8 @@ mod tests {
 
     fn flow(id: u64, weight: u8) -> Flow {
         let config = FlowConfig { weight, ..FlowConfig::new("a", 1) };
-        let target = Target { config, carries_quic: true };
-        Flow::new(Carries::Own(FlowId(id)), target)
+        let request = Request { config, carries_quic: true };
+        Flow::new(Carries::Program(Source::Own(FlowId(id))), request)
     }
 
     /// Gives each flow its weight and the bytes that come for it before each report. Returns the shares of the last
@@ -252,7 +255,7 @@ mod tests {
             }
             let shares = division.divide(begin + STEP * number, &report(), flows.iter_mut());
             assert!(shares.len() <= TOLD_MAX);
-            told.extend(shares.into_iter().map(|(carries, _)| carries));
+            told.extend(shares.into_iter().map(|(source, _)| source));
         }
         assert_eq!(told.len(), 150);
     }

@@ -7,17 +7,20 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tandem_wire::{Code, RequestHead, ResponseHead, StrangerText, TunnelInfo};
 
 use super::{
-    FetchConfig, Resume,
     auto::Choice,
-    peer::Peer,
     ranges::{content_range, divide, is_same, location, strong_etag, unsatisfied, validator},
     relay::Relay,
     upload::Upload,
 };
 use crate::{
+    client::{
+        chain::Peer,
+        config::{FetchConfig, Resume},
+    },
     error::ClientError,
     fields::content_length,
-    h3::{Body, ConnectionError, End},
+    h3::{self, Body, ConnectionError, End},
+    impossible::impossible,
     node::Event,
     quic::StreamId,
     stats::FeedbackStats,
@@ -58,7 +61,7 @@ impl Part {
 
 /// The progress of a transfer.
 #[derive(Debug)]
-pub(super) enum Progress {
+pub(in crate::client) enum Progress {
     /// A piece of the body.
     Piece { offset: u64, data: Bytes },
     /// The transfer is complete.
@@ -67,7 +70,7 @@ pub(super) enum Progress {
 
 /// Why a transfer failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(in crate::client) enum Failure {
     /// The origin violated HTTP/3.
     Protocol(ConnectionError),
     /// The origin's answer is malformed.
@@ -77,29 +80,29 @@ pub(super) enum Failure {
 }
 
 /// A download or an upload.
-pub(super) struct Fetch {
+pub(in crate::client) struct Fetch {
     /// The origin's authority.
     authority: String,
     config: FetchConfig,
     /// Passes reports on the tunnel on, if the origin gets any.
     relay: Option<Relay>,
     /// The upload, if this is not a download.
-    pub(super) upload: Option<Upload>,
+    upload: Option<Upload>,
     parts: BTreeMap<StreamId, Part>,
     /// Ranges that could not be requested yet, because the origin allows no more streams.
     waiting: Vec<(u64, u64)>,
     etag: Option<HeaderValue>,
     /// The download that this one continues, until the origin has agreed or refused to continue it.
     resume: Option<Resume>,
-    pub(super) status: Option<StatusCode>,
-    pub(super) bytes: u64,
+    pub(in crate::client) status: Option<StatusCode>,
+    pub(in crate::client) bytes: u64,
     /// Bytes that may still go to the program before it gives more credit.
     credit: u64,
-    pub(super) is_complete: bool,
+    pub(in crate::client) is_complete: bool,
 }
 
 impl Fetch {
-    pub(super) fn new(
+    pub(in crate::client) fn new(
         authority: String,
         config: FetchConfig,
         credit: u64,
@@ -123,17 +126,22 @@ impl Fetch {
         }
     }
 
-    pub(super) fn add_credit(&mut self, bytes: u64) {
+    pub(in crate::client) fn add_credit(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_add(bytes);
     }
 
     /// Whether this is the stream of one of our requests.
-    pub(super) fn has_request(&self, stream: u64) -> bool {
+    pub(in crate::client) fn has_request(&self, stream: u64) -> bool {
         self.parts.contains_key(&StreamId(stream))
     }
 
+    /// The bytes of an upload's body that the connection has taken; 0 for a download.
+    pub(in crate::client) fn uploaded(&self) -> u64 {
+        self.upload.as_ref().map_or(0, Upload::taken)
+    }
+
     /// Sends the first request.
-    pub(super) fn start(&mut self, origin: &mut Peer) {
+    pub(in crate::client) fn start(&mut self, origin: &mut Peer) {
         if self.config.streams > 1 {
             let start = self.first_byte();
             self.waiting.push((start, start.saturating_add(FIRST_RANGE)));
@@ -147,7 +155,7 @@ impl Fetch {
     }
 
     /// Sends requests for the ranges that wait, or for the whole file.
-    pub(super) fn send_requests(&mut self, origin: &mut Peer) {
+    pub(in crate::client) fn send_requests(&mut self, origin: &mut Peer) {
         if self.config.streams <= 1 {
             if self.parts.is_empty() && self.status.is_none() {
                 self.request(origin, self.first_byte(), None);
@@ -192,7 +200,7 @@ impl Fetch {
             protocol: None,
             headers,
         };
-        let Some(mut carrier) = origin.carrier() else { return false };
+        let Some(mut carrier) = origin.carrier() else { return false }; // it is lost
         let Some(stream) = carrier.request(&head, end_of_request) else {
             return false;
         };
@@ -205,59 +213,59 @@ impl Fetch {
     }
 
     /// Continues an upload after its stream has room again.
-    pub(super) fn on_writable(&mut self, origin: &mut Peer, stream: StreamId) {
+    fn on_writable(&mut self, origin: &mut Peer, stream: StreamId) {
         if let Some(upload) = self.upload.as_mut().filter(|_| self.parts.contains_key(&stream)) {
             upload.send(origin, stream);
         }
     }
 
     /// Handles the origin's SETTINGS.
-    pub(super) fn on_settings(&mut self, origin: &mut Peer) {
+    fn on_settings(&mut self, origin: &mut Peer) {
         if let Some(relay) = &mut self.relay {
             relay.on_settings(origin);
         }
     }
 
     /// Passes a report on the tunnel on. `false`: the origin gets no reports.
-    pub(super) fn relay(&mut self, now: Instant, info: TunnelInfo) -> bool {
-        let Some(relay) = &mut self.relay else { return false };
+    pub(in crate::client) fn relay(&mut self, now: Instant, info: TunnelInfo) -> bool {
+        let Some(relay) = &mut self.relay else { return false }; // the origin gets none
         relay.push(now, info);
         true
     }
 
     /// The order in which payloads should leave the tunnel. `None` for an upload.
-    pub(super) fn choice(&self) -> Option<Choice> {
+    pub(in crate::client) fn choice(&self) -> Option<Choice> {
         let follows_reports = self.relay.as_ref().is_some_and(Relay::is_open);
         self.upload.is_none().then(|| Choice::of(follows_reports))
     }
 
     /// When the next timer is due.
-    pub(super) fn next_timeout(&self) -> Option<Instant> {
+    pub(in crate::client) fn next_timeout(&self) -> Option<Instant> {
         self.relay.as_ref().and_then(Relay::next_timeout)
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant, origin: &mut Peer) {
+    pub(in crate::client) fn handle_timeout(&mut self, now: Instant, origin: &mut Peer) {
         if let Some(relay) = &mut self.relay {
             relay.handle_timeout(now, origin);
         }
     }
 
     /// Handles the arrival of a packet from the origin.
-    pub(super) fn on_packet(&mut self, now: Instant, origin: &mut Peer) {
+    pub(in crate::client) fn on_packet(&mut self, now: Instant, origin: &mut Peer) {
         if let Some(relay) = &mut self.relay {
             relay.on_packet(now, origin);
         }
     }
 
     /// Lets the sender of an upload follow a report on this client's end of its tunnel.
-    pub(super) fn follow(&mut self, now: Instant, origin: &mut Peer, info: TunnelInfo) {
+    pub(in crate::client) fn follow(&mut self, now: Instant, origin: &mut Peer, info: TunnelInfo) {
         if let Some(upload) = &mut self.upload {
             upload.follow(now, origin, info);
         }
     }
 
     /// Adds the reports that went to the origin, or that the sender of an upload followed.
-    pub(super) fn add_to(&self, feedback: &mut FeedbackStats) {
+    pub(in crate::client) fn add_to(&self, feedback: &mut FeedbackStats) {
         match &self.upload {
             Some(upload) => {
                 feedback.sent = upload.reports;
@@ -269,13 +277,35 @@ impl Fetch {
 
     /// Handles the end of a stream, if it is the stream for reports. A download continues without
     /// it. Returns whether it was that stream.
-    pub(super) fn on_relay_end(&mut self, stream: StreamId) -> bool {
+    fn on_relay_end(&mut self, stream: StreamId) -> bool {
         let relay = self.relay.as_mut().filter(|relay| relay.owns(stream));
         relay.map(Relay::on_end).is_some()
     }
 
+    /// Handles an event of the connection to the origin. Returns what the embedding program is told.
+    pub(in crate::client) fn on_event(
+        &mut self,
+        origin: &mut Peer,
+        event: h3::Event,
+    ) -> Result<Option<Event>, Failure> {
+        match event {
+            h3::Event::Settings => self.on_settings(origin),
+            h3::Event::Response(stream, head) => return self.on_response(origin, stream, &head),
+            h3::Event::Writable(stream) => self.on_writable(origin, stream),
+            h3::Event::Failed(stream, code) => {
+                if !self.on_relay_end(stream) {
+                    return Err(Failure::Client(self.reset(code)));
+                }
+            }
+            h3::Event::GoAway => tracing::debug!("the origin is going away"),
+            h3::Event::Body(_) => {} // `poll` reads the body of an answer
+            h3::Event::Request(..) => impossible("a client's session refuses requests"),
+        }
+        Ok(None)
+    }
+
     /// Handles an answer. Returns an event for the first one.
-    pub(super) fn on_response(
+    fn on_response(
         &mut self,
         origin: &mut Peer,
         stream: StreamId,
@@ -295,7 +325,7 @@ impl Fetch {
         let is_first = self.status.is_none();
         if let Some(resume) = self.resume.take() {
             if head.status == StatusCode::RANGE_NOT_SATISFIABLE {
-                return Ok(self.on_nothing_left(origin, stream, (head, &resume)));
+                return Ok(self.on_nothing_left(origin, stream, head, &resume));
             }
             // An origin that does not know If-Range sends a range of the file that it has now.
             if head.status == StatusCode::PARTIAL_CONTENT
@@ -320,7 +350,7 @@ impl Fetch {
         {
             return Err(self.malformed("Content-Length and Content-Range differ"));
         }
-        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) };
+        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) }; // it was given up
         part.is_answered = true;
         let total = match (head.status, range) {
             (StatusCode::PARTIAL_CONTENT, Some((start, end, total)))
@@ -359,7 +389,8 @@ impl Fetch {
         &mut self,
         origin: &mut Peer,
         stream: StreamId,
-        (head, resume): (&ResponseHead, &Resume),
+        head: &ResponseHead,
+        resume: &Resume,
     ) -> Option<Event> {
         let len = unsatisfied(&head.headers).filter(|&len| len == resume.offset);
         if len.is_none() || !is_same(&head.headers, &resume.validator) {
@@ -383,7 +414,7 @@ impl Fetch {
     }
 
     fn on_upload_answered(&mut self, status: StatusCode) -> Result<Option<Event>, Failure> {
-        let Some(upload) = &self.upload else { return Ok(None) };
+        let Some(upload) = &self.upload else { return Ok(None) }; // it is a download
         if upload.is_complete(status) {
             self.status = Some(status);
             self.bytes = upload.len.get();
@@ -399,7 +430,10 @@ impl Fetch {
     }
 
     /// The next piece of any part. `None`: no data has arrived.
-    pub(super) fn poll(&mut self, origin: &mut Peer) -> Option<Result<Progress, Failure>> {
+    pub(in crate::client) fn poll(
+        &mut self,
+        origin: &mut Peer,
+    ) -> Option<Result<Progress, Failure>> {
         if self.is_complete || self.status.is_none() {
             return None;
         }
@@ -430,14 +464,14 @@ impl Fetch {
     }
 
     fn read(&mut self, origin: &mut Peer, stream: StreamId) -> Result<Option<Progress>, Failure> {
-        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) };
+        let Some(part) = self.parts.get_mut(&stream) else { return Ok(None) }; // it was given up
         if !part.is_answered {
             return Ok(None);
         }
         if part.has_ended {
             return self.on_end(stream).map(|()| None);
         }
-        let Some(mut carrier) = origin.carrier() else { return Ok(None) };
+        let Some(mut carrier) = origin.carrier() else { return Ok(None) }; // it is lost
         let max = PIECE.min(usize::try_from(self.credit).unwrap_or(PIECE));
         let mut piece = BytesMut::new();
         let mut failed = None;
@@ -474,7 +508,7 @@ impl Fetch {
     }
 
     fn on_end(&mut self, stream: StreamId) -> Result<(), Failure> {
-        let Some(part) = self.parts.remove(&stream) else { return Ok(()) };
+        let Some(part) = self.parts.remove(&stream) else { return Ok(()) }; // it was given up
         match part.end {
             Some(end) if part.offset < end => {
                 Err(self.malformed(&format!("the body ended {} bytes early", end - part.offset)))
@@ -484,7 +518,7 @@ impl Fetch {
     }
 
     /// The error for a stream that the origin reset.
-    pub(super) fn reset(&self, code: Code) -> ClientError {
+    fn reset(&self, code: Code) -> ClientError {
         self.body_error(format!("the origin reset the transfer ({code})"))
     }
 

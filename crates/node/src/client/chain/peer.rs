@@ -22,40 +22,53 @@ use crate::{
 
 /// The address that the engine gets for a peer inside a tunnel, where addresses have no meaning. It
 /// is in the discard prefix (RFC 6666), so that a packet that left by mistake would be dropped.
-pub(super) const INSIDE_TUNNEL: SocketAddr =
+pub(in crate::client) const INSIDE_TUNNEL: SocketAddr =
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)), 443);
 
 /// The settings that are needed to open a connection.
 #[derive(Clone)]
-pub(super) struct Settings {
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) authority: String,
-    pub(super) tls: quic::ClientTls,
-    pub(super) transport: quic::Transport,
-    pub(super) seed: Option<u64>,
+pub(in crate::client) struct Settings {
+    pub(in crate::client) host: String,
+    pub(in crate::client) port: u16,
+    pub(in crate::client) authority: String,
+    pub(in crate::client) tls: quic::ClientTls,
+    pub(in crate::client) transport: quic::Transport,
+    pub(in crate::client) seed: Option<u64>,
     /// The place of the connection in a chain whose bytes are accounted for.
-    pub(super) layer: Option<quic::Layer>,
+    pub(in crate::client) layer: Option<quic::Layer>,
     /// Whether requests have identifiers.
-    pub(super) traces_requests: bool,
+    pub(in crate::client) traces_requests: bool,
+}
+
+/// Where a peer is.
+#[derive(Clone, Debug)]
+pub(in crate::client) struct HostPort {
+    pub(in crate::client) host: String,
+    pub(in crate::client) port: u16,
+}
+
+impl Settings {
+    pub(in crate::client) fn place(&self) -> HostPort {
+        HostPort { host: self.host.clone(), port: self.port }
+    }
 }
 
 /// One QUIC connection with HTTP/3.
-pub(super) struct Peer {
-    pub(super) settings: Settings,
+pub(in crate::client) struct Peer {
+    pub(in crate::client) settings: Settings,
     endpoint: Option<(Endpoint, ConnectionId)>,
-    pub(super) session: Session,
+    pub(in crate::client) session: Session,
     started: Option<Instant>,
     connected: Option<Instant>,
     /// When to give up, while the connection is being set up.
-    pub(super) deadline: Option<Instant>,
+    pub(in crate::client) deadline: Option<Instant>,
     /// The error by which the operating system says that no process listens at the peer's address.
     /// The client believes it at this time, unless a packet arrives before.
     suspicion: Option<(Instant, io::ErrorKind)>,
 }
 
 impl Peer {
-    pub(super) fn new(settings: Settings, limits: &Limits) -> Self {
+    pub(in crate::client) fn new(settings: Settings, limits: &Limits) -> Self {
         let mut peer = Self {
             settings,
             endpoint: None,
@@ -72,7 +85,7 @@ impl Peer {
     }
 
     /// Gives each request an identifier.
-    pub(super) fn trace_requests(&mut self) {
+    pub(in crate::client) fn trace_requests(&mut self) {
         /// Lets the choices differ from those of connections with the same seed.
         const PART: u64 = 1 << 61;
         let Settings { seed, authority, traces_requests, .. } = &mut self.settings;
@@ -83,18 +96,19 @@ impl Peer {
 
     /// A connection to the same peer that is not open. Its random choices differ from those of
     /// earlier ones.
-    pub(super) fn renewed(&self, generation: u64, limits: &Limits) -> Self {
+    pub(in crate::client) fn renewed(&self, generation: u64, limits: &Limits) -> Self {
         let mut settings = self.settings.clone();
         settings.seed = settings.seed.map(|seed| seed.wrapping_add(generation << 32));
         Self::new(settings, limits)
     }
 
     /// Opens the connection.
-    pub(super) fn connect(
+    pub(in crate::client) fn connect(
         &mut self,
         now: Instant,
         remote: SocketAddr,
-        (limits, place): (&Limits, Place),
+        place: Place,
+        limits: &Limits,
     ) -> Result<(), ClientError> {
         let Settings { host, tls, transport, seed, layer, .. } = &self.settings;
         let mut endpoint = Endpoint::client(tls, transport, limits, *seed);
@@ -112,46 +126,46 @@ impl Peer {
     }
 
     /// When the connection was opened.
-    pub(super) fn started(&self) -> Option<Instant> {
+    pub(in crate::client) fn started(&self) -> Option<Instant> {
         self.started
     }
 
     /// The duration of the handshake, once it is complete.
-    pub(super) fn handshake(&self) -> Option<Duration> {
+    pub(in crate::client) fn handshake(&self) -> Option<Duration> {
         Some(self.connected? - self.started?)
     }
 
     /// Whether the handshake is complete.
-    pub(super) fn is_connected(&self) -> bool {
+    pub(in crate::client) fn is_connected(&self) -> bool {
         self.connected.is_some()
     }
 
     /// Whether the engine has the connection, which may be closed.
-    pub(super) fn has_connection(&mut self) -> bool {
+    pub(in crate::client) fn has_connection(&mut self) -> bool {
         self.endpoint.as_mut().is_some_and(|(endpoint, id)| endpoint.peek(*id).is_some())
     }
 
     /// The connection, which gets a turn to send. `None`: it is not open.
-    pub(super) fn carrier(&mut self) -> Option<Carrier<'_>> {
+    pub(in crate::client) fn carrier(&mut self) -> Option<Carrier<'_>> {
         let (endpoint, id) = self.endpoint.as_mut()?;
         Some(Carrier::new(&mut self.session, endpoint.connection(*id)?))
     }
 
     /// Gives the connection a turn to send.
-    pub(super) fn wake(&mut self) {
+    pub(in crate::client) fn wake(&mut self) {
         if let Some((endpoint, id)) = &mut self.endpoint {
             endpoint.touch(*id);
         }
     }
 
     /// Counters and estimates. All are zero before the connection is opened.
-    pub(super) fn stats(&mut self) -> ConnectionStats {
+    pub(in crate::client) fn stats(&mut self) -> ConnectionStats {
         let connection = self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id));
         connection.map(Connection::stats).unwrap_or_default()
     }
 
     /// The bytes of IPv4 packets that the connection alone took so far, in both directions.
-    pub(super) fn wire_bytes(&mut self) -> ByteCount {
+    pub(in crate::client) fn wire_bytes(&mut self) -> ByteCount {
         let connection = self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id));
         connection.map(Connection::wire_bytes).unwrap_or_default()
     }
@@ -159,7 +173,7 @@ impl Peer {
     /// Handles an ICMP error, by which the operating system says that no process listens at the
     /// peer's address. The error may be forged or temporary. A packet that arrives on the
     /// connection within a while disproves it.
-    pub(super) fn suspect(&mut self, now: Instant, kind: io::ErrorKind) {
+    pub(in crate::client) fn suspect(&mut self, now: Instant, kind: io::ErrorKind) {
         /// Time for some round trips and probe timeouts.
         const WAIT: Duration = Duration::from_secs(2);
         let wait = if self.is_connected() { WAIT } else { Duration::ZERO };
@@ -167,12 +181,12 @@ impl Peer {
     }
 
     /// Takes the error of the operating system, if no packet has disproved it in time.
-    pub(super) fn confirmed_suspicion(&mut self, now: Instant) -> Option<io::ErrorKind> {
+    pub(in crate::client) fn confirmed_suspicion(&mut self, now: Instant) -> Option<io::ErrorKind> {
         let (_, kind) = self.suspicion.take_if(|(until, _)| *until <= now)?;
         Some(kind)
     }
 
-    pub(super) fn handle_datagram(
+    pub(in crate::client) fn handle_datagram(
         &mut self,
         now: Instant,
         from: (SocketAddr, Option<IpAddr>),
@@ -185,20 +199,20 @@ impl Peer {
         }
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub(in crate::client) fn handle_timeout(&mut self, now: Instant) {
         if let Some((endpoint, _)) = &mut self.endpoint {
             endpoint.handle_timeout(now);
         }
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Instant> {
+    pub(in crate::client) fn next_timeout(&self) -> Option<Instant> {
         let quic = self.endpoint.as_ref().and_then(|(endpoint, _)| endpoint.next_timeout());
         let own = quic::earliest(self.deadline, self.suspicion.map(|(until, _)| until));
         quic::earliest(quic, own)
     }
 
     /// The next event of QUIC, after the HTTP/3 session has handled it.
-    pub(super) fn poll_event(
+    pub(in crate::client) fn poll_event(
         &mut self,
         now: Instant,
     ) -> Option<Result<quic::Event, h3::ConnectionError>> {
@@ -212,7 +226,11 @@ impl Peer {
     }
 
     /// The next packets to send, at the end of `buf`.
-    pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+    pub(in crate::client) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         let (endpoint, _) = self.endpoint.as_mut()?;
         if let Some(transmit) = endpoint.poll_answer(buf) {
             return Some(transmit);
@@ -225,7 +243,7 @@ impl Peer {
         None
     }
 
-    pub(super) fn close(&mut self, now: Instant, code: Code, reason: &str) {
+    pub(in crate::client) fn close(&mut self, now: Instant, code: Code, reason: &str) {
         self.deadline = None;
         if let Some(mut carrier) = self.carrier()
             && carrier.is_open()
@@ -235,7 +253,7 @@ impl Peer {
     }
 
     /// The client's error for the end of this connection.
-    pub(super) fn lost(&self, reason: &Closed, limits: &Limits) -> ClientError {
+    pub(in crate::client) fn lost(&self, reason: &Closed, limits: &Limits) -> ClientError {
         let peer = self.settings.authority.clone();
         match reason {
             Closed::TimedOut if !self.is_connected() => {

@@ -8,8 +8,11 @@ use tandem_congestion::Applied;
 use tandem_units::ByteCount;
 use tandem_wire::TunnelInfo;
 
-use super::{peer::Peer, relay::Renumbered};
-use crate::quic::{StreamId, Write};
+use super::relay::Renumbered;
+use crate::{
+    client::chain::Peer,
+    quic::{StreamId, Write},
+};
 
 /// The data of one write.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
@@ -61,7 +64,7 @@ impl Upload {
 
     /// Sends as much of the body as the stream has room for.
     pub(super) fn send(&mut self, peer: &mut Peer, stream: StreamId) {
-        let Some(mut carrier) = peer.carrier() else { return };
+        let Some(mut carrier) = peer.carrier() else { return }; // it is lost
         while self.left > 0 {
             let mut piece = Bytes::from_static(&ZEROS);
             piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -87,7 +90,7 @@ impl Upload {
 
     /// Lets the sender follow a report on this client's end of the tunnel.
     pub(super) fn follow(&mut self, now: Instant, peer: &mut Peer, info: TunnelInfo) {
-        let Some(mut carrier) = peer.carrier() else { return };
+        let Some(mut carrier) = peer.carrier() else { return }; // it is lost
         self.reports += 1;
         let applied = carrier.quic().apply_feedback(now, &self.renumbered.next(info));
         self.followed += u64::from(applied == Applied::Used);

@@ -1,13 +1,12 @@
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use bytes::BytesMut;
 
 use super::*;
 use crate::{
-    client::{ClientConfig, HopConfig, Life, Task},
-    limits::Limits,
-    node::{Output, Received, SocketId},
-    tcp::{TcpInput, TcpOutput},
+    client::{Client, ClientConfig, HopConfig, Life, Task, Work, local::Password},
+    node::{Input, Node},
+    tcp::{TcpId, TcpOutput},
     test_start,
 };
 
@@ -28,9 +27,38 @@ fn client(service: TcpService) -> Client {
     })
     .unwrap();
     client.add_tcp_service(service);
-    client.listen_tcp();
+    listen(&mut client);
     client.life = Life::Running;
     client
+}
+
+fn programs(client: &Client) -> &Programs {
+    match &client.work {
+        Work::Programs(programs) => programs,
+        Work::Transfer(_) => panic!("it has programs"),
+    }
+}
+
+/// Opens what programs use.
+fn listen(client: &mut Client) {
+    client.with_programs(test_start(), |programs, cx| programs.tcp.listen(cx)).unwrap();
+}
+
+/// Lets the socket of an association be open. `false`: it is not one.
+fn opened(client: &mut Client, now: Instant, socket: SocketId) -> bool {
+    let result = Ok(([127, 0, 0, 1], 50_000).into());
+    let opened = client.with_programs(now, |programs, cx| {
+        programs.tcp.on_association(socket, result, &mut programs.flows, cx)
+    });
+    opened.unwrap()
+}
+
+/// Lets a datagram of a program come. What is not for an association is returned.
+fn from_program(client: &mut Client, now: Instant, received: Received) -> Option<Received> {
+    let other = client.with_programs(now, |programs, cx| {
+        programs.tcp.associations.from_program(received, &mut programs.flows, cx)
+    });
+    other.unwrap()
 }
 
 /// The next output about a TCP connection.
@@ -62,7 +90,7 @@ fn with_port(now: Instant, password: Option<&str>) -> (Client, TcpId) {
     let password = password.map(|password| Arc::new(Password::parse(password).unwrap()));
     let mut client = client(TcpService::Proxy { listen, password });
     let Some(TcpOutput::Listen { listener, .. }) = tcp_output(&mut client) else { panic!() };
-    client.on_tcp(now, TcpInput::Listening { listener, result: Ok(listen) });
+    client.handle(now, Input::Tcp(TcpInput::Listening { listener, result: Ok(listen) }));
     let Some(TcpOutput::Accept { tcp, .. }) = tcp_output(&mut client) else { panic!() };
     (client, tcp)
 }
@@ -70,28 +98,34 @@ fn with_port(now: Instant, password: Option<&str>) -> (Client, TcpId) {
 /// Lets a program connect from 127.0.0.`host`. Returns the name of the next program's connection.
 fn connects(client: &mut Client, now: Instant, tcp: TcpId, host: u8) -> TcpId {
     let result = Ok(([127, 0, 0, host], 40_000).into());
-    client.on_tcp(now, TcpInput::Opened { tcp, result });
+    client.handle(now, Input::Tcp(TcpInput::Opened { tcp, result }));
     let Some(TcpOutput::Accept { tcp, .. }) = tcp_output(client) else { panic!() };
     tcp
 }
 
 /// Lets a program send bytes.
 fn sends(client: &mut Client, now: Instant, tcp: TcpId, data: &[u8]) {
-    client.on_tcp(now, TcpInput::Read { tcp, data: Bytes::copy_from_slice(data) });
+    client.handle(now, Input::Tcp(TcpInput::Read { tcp, data: Bytes::copy_from_slice(data) }));
 }
 
 #[test]
 fn the_standard_input_is_asked_for_once_however_often_the_tunnel_is_rebuilt() {
     let (mut client, tcp) = with_stdio();
-    client.on_tcp(test_start(), TcpInput::Opened { tcp, result: Ok(([0, 0, 0, 0], 0).into()) });
-    client.listen_tcp();
+    client.handle(
+        test_start(),
+        Input::Tcp(TcpInput::Opened { tcp, result: Ok(([0, 0, 0, 0], 0).into()) }),
+    );
+    listen(&mut client);
     assert!(tcp_output(&mut client).is_none());
 }
 
 #[test]
 fn a_client_without_its_standard_input_ends() {
     let (mut client, tcp) = with_stdio();
-    client.on_tcp(test_start(), TcpInput::Opened { tcp, result: Err(io::ErrorKind::NotFound) });
+    client.handle(
+        test_start(),
+        Input::Tcp(TcpInput::Opened { tcp, result: Err(io::ErrorKind::NotFound) }),
+    );
     let Life::Ending { result, .. } = client.life else { panic!("it does not end") };
     assert_eq!(result, Err(ClientError::Stdio(io::ErrorKind::NotFound)));
 }
@@ -111,9 +145,9 @@ fn a_program_that_asks_for_nothing_is_closed_in_time() {
             sends(&mut client, begin, tcp, sent);
         }
         client.handle_timeout(begin + silence / 2);
-        assert!(client.tcp.programs.contains_key(&tcp), "{sent:?}");
+        assert!(programs(&client).tcp.programs.contains_key(&tcp), "{sent:?}");
         client.handle_timeout(begin + silence);
-        assert_eq!(!client.tcp.programs.contains_key(&tcp), is_closed, "{sent:?}");
+        assert_eq!(!programs(&client).tcp.programs.contains_key(&tcp), is_closed, "{sent:?}");
         let closes = std::iter::from_fn(|| tcp_output(&mut client));
         let closes = closes.filter(|it| matches!(it, TcpOutput::Close(which) if *which == tcp));
         assert_eq!(closes.count(), usize::from(is_closed), "{sent:?}");
@@ -124,14 +158,14 @@ fn a_program_that_asks_for_nothing_is_closed_in_time() {
 /// the socket of the association.
 fn with_association(now: Instant, program: &str) -> (Client, TcpId, SocketId) {
     let (mut client, tcp) = with_port(now, None);
-    client.on_tcp(now, TcpInput::Opened { tcp, result: Ok(program.parse().unwrap()) });
+    client.handle(now, Input::Tcp(TcpInput::Opened { tcp, result: Ok(program.parse().unwrap()) }));
     sends(&mut client, now, tcp, ASSOCIATE);
     let socket = client.outputs.iter().find_map(|output| match output {
         Output::OpenSocket { socket, .. } => Some(*socket),
         _ => None,
     });
     let socket = socket.expect("a socket for the datagrams");
-    assert!(client.on_association(now, socket, Ok(([127, 0, 0, 1], 50_000).into())));
+    assert!(opened(&mut client, now, socket));
     client.outputs.clear();
     (client, tcp, socket)
 }
@@ -167,12 +201,12 @@ fn an_association_off_loopback_takes_datagrams_only_from_its_programs_host() {
         ("192.0.2.9:6000", 3),
         ("[::ffff:192.0.2.9]:6000", 4),
     ] {
-        assert!(client.from_associated(begin, datagram(from, socket)).is_none());
+        assert!(from_program(&mut client, begin, datagram(from, socket)).is_none());
         assert_eq!(client.stats.dropped.unknown_flow, dropped, "{from}");
         assert_eq!(questions(&mut client), [], "{from}");
     }
     let other = datagram("192.0.2.9:6000", SocketId(socket.0 + 1));
-    assert!(client.from_associated(begin, other).is_some(), "of another socket");
+    assert!(from_program(&mut client, begin, other).is_some(), "of another socket");
 }
 
 #[test]
@@ -180,13 +214,13 @@ fn an_association_on_loopback_takes_datagrams_only_from_ports_of_its_programs_us
     let begin = test_start();
     let (mut client, tcp, socket) = with_association(begin, "127.0.0.1:40000");
     let dropped = |client: &Client| client.stats.dropped.unknown_flow;
-    let program = |client: &Client| client.tcp.associations.program_of(socket);
+    let program = |client: &Client| programs(client).tcp.associations.program_of(socket);
     let answer = |client: &mut Client, now, ports: &[u16]| {
-        client.on_tcp(now, TcpInput::UdpPorts { tcp, result: Ok(ports.into()) });
+        client.handle(now, Input::Tcp(TcpInput::UdpPorts { tcp, result: Ok(ports.into()) }));
     };
     // A stranger's datagram is the first. One question is enough for all that comes meanwhile.
     for from in ["127.0.0.1:7000", "127.0.0.1:6000", "[::ffff:127.0.0.1]:6001", "127.0.0.2:6000"] {
-        assert!(client.from_associated(begin, datagram(from, socket)).is_none());
+        assert!(from_program(&mut client, begin, datagram(from, socket)).is_none());
     }
     assert_eq!((dropped(&client), program(&client)), (1, None), "another address of loopback");
     assert_eq!(questions(&mut client), [tcp]);
@@ -196,10 +230,10 @@ fn an_association_on_loopback_takes_datagrams_only_from_ports_of_its_programs_us
     assert_eq!(program(&client), Some("[::ffff:127.0.0.1]:6001".parse().unwrap()), "the latest");
     assert_eq!(questions(&mut client), []);
     // Known ports are served at once, and the answers go to the latest.
-    client.from_associated(begin, datagram("127.0.0.1:6000", socket));
+    from_program(&mut client, begin, datagram("127.0.0.1:6000", socket));
     assert_eq!(program(&client), Some("127.0.0.1:6000".parse().unwrap()));
     // A port that was opened after the look.
-    client.from_associated(begin, datagram("127.0.0.1:6002", socket));
+    from_program(&mut client, begin, datagram("127.0.0.1:6002", socket));
     assert_eq!(questions(&mut client), [tcp]);
     answer(&mut client, begin, &[6000, 6002]);
     assert_eq!(program(&client), Some("127.0.0.1:6002".parse().unwrap()));
@@ -210,16 +244,16 @@ fn an_association_on_loopback_takes_datagrams_only_from_ports_of_its_programs_us
 fn what_comes_after_a_question_waits_for_the_next_answer() {
     let begin = test_start();
     let (mut client, tcp, socket) = with_association(begin, "[::1]:40000");
-    client.from_associated(begin, datagram("[::1]:7000", socket));
+    from_program(&mut client, begin, datagram("[::1]:7000", socket));
     assert_eq!(questions(&mut client), [tcp]);
-    client.from_associated(begin, datagram("[::1]:6000", socket));
+    from_program(&mut client, begin, datagram("[::1]:6000", socket));
     assert_eq!(questions(&mut client), [], "one at a time");
-    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([])) });
+    client.handle(begin, Input::Tcp(TcpInput::UdpPorts { tcp, result: Ok(Box::new([])) }));
     assert_eq!(client.stats.dropped.unknown_flow, 1, "the first is a stranger's");
     assert_eq!(questions(&mut client), [tcp]);
-    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) });
+    client.handle(begin, Input::Tcp(TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) }));
     assert_eq!(client.stats.dropped.unknown_flow, 1);
-    assert!(client.tcp.associations.program_of(socket).is_some());
+    assert!(programs(&client).tcp.associations.program_of(socket).is_some());
 }
 
 #[test]
@@ -228,19 +262,25 @@ fn owners_of_ports_are_asked_for_again_in_time() {
     let known = Limits::default().owners_known;
     let (mut client, tcp, socket) = with_association(begin, "127.0.0.1:40000");
     let sends = |client: &mut Client, now| {
-        let before = client.tcp.associations.program_of(socket).is_some();
-        client.from_associated(now, datagram("127.0.0.1:6000", socket));
+        let before = programs(client).tcp.associations.program_of(socket).is_some();
+        from_program(client, now, datagram("127.0.0.1:6000", socket));
         (before, questions(client))
     };
     assert_eq!(sends(&mut client, begin), (false, vec![tcp]));
-    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) });
+    client.handle(begin, Input::Tcp(TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) }));
     assert_eq!(sends(&mut client, begin + known / 3), (true, vec![]));
     // The datagram is served, and the question is asked beside it.
     assert_eq!(sends(&mut client, begin + known / 2), (true, vec![tcp]));
     // The port belongs to somebody else now.
-    client.on_tcp(begin + known / 2, TcpInput::UdpPorts { tcp, result: Ok(Box::new([])) });
+    client.handle(
+        begin + known / 2,
+        Input::Tcp(TcpInput::UdpPorts { tcp, result: Ok(Box::new([])) }),
+    );
     assert_eq!(sends(&mut client, begin + known / 2), (true, vec![tcp]));
-    client.on_tcp(begin + known / 2, TcpInput::UdpPorts { tcp, result: Ok(Box::new([])) });
+    client.handle(
+        begin + known / 2,
+        Input::Tcp(TcpInput::UdpPorts { tcp, result: Ok(Box::new([])) }),
+    );
     assert_eq!(client.stats.dropped.unknown_flow, 1);
 }
 
@@ -249,12 +289,12 @@ fn an_association_is_refused_if_the_owner_is_not_known() {
     let begin = test_start();
     let (mut client, tcp, socket) = with_association(begin, "127.0.0.1:40000");
     for dropped in 1..4 {
-        client.from_associated(begin, datagram("127.0.0.1:6000", socket));
+        from_program(&mut client, begin, datagram("127.0.0.1:6000", socket));
         assert_eq!(questions(&mut client), [tcp]);
         let result = Err(io::ErrorKind::PermissionDenied);
-        client.on_tcp(begin, TcpInput::UdpPorts { tcp, result });
+        client.handle(begin, Input::Tcp(TcpInput::UdpPorts { tcp, result }));
         assert_eq!(client.stats.dropped.unknown_flow, dropped);
-        assert_eq!(client.tcp.associations.program_of(socket), None);
+        assert_eq!(programs(&client).tcp.associations.program_of(socket), None);
     }
 }
 
@@ -264,20 +304,21 @@ fn a_stranger_who_floods_an_association_takes_it_no_memory_and_does_not_lock_its
     let held = Limits::default().unowned_datagrams;
     let (mut client, tcp, socket) = with_association(begin, "127.0.0.1:40000");
     for port in 10_000..20_000 {
-        client.from_associated(begin, datagram(&format!("127.0.0.1:{port}"), socket));
+        from_program(&mut client, begin, datagram(&format!("127.0.0.1:{port}"), socket));
     }
-    client.from_associated(begin, datagram("127.0.0.1:6000", socket));
+    from_program(&mut client, begin, datagram("127.0.0.1:6000", socket));
     assert_eq!(client.stats.dropped.unknown_flow, 10_001 - held as u64);
     assert_eq!(questions(&mut client), [tcp]);
-    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) });
-    client.from_associated(begin, datagram("127.0.0.1:6000", socket));
-    assert!(client.tcp.associations.program_of(socket).is_some());
+    client.handle(begin, Input::Tcp(TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) }));
+    from_program(&mut client, begin, datagram("127.0.0.1:6000", socket));
+    assert!(programs(&client).tcp.associations.program_of(socket).is_some());
     // A program that goes takes what waits with it, also while the driver looks.
     assert_eq!(questions(&mut client), [tcp]);
-    client.on_tcp(begin, TcpInput::Failed { tcp, error: io::ErrorKind::ConnectionReset });
-    client.on_tcp(begin, TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) });
+    client
+        .handle(begin, Input::Tcp(TcpInput::Failed { tcp, error: io::ErrorKind::ConnectionReset }));
+    client.handle(begin, Input::Tcp(TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) }));
     assert_eq!(questions(&mut client), []);
-    assert!(client.tcp.associations.is_empty());
+    assert!(programs(&client).tcp.associations.is_empty());
 }
 
 /// SOCKS5 with the user and the password `a:b`.
@@ -291,7 +332,7 @@ fn a_host_that_guesses_passwords_is_slowed_down_alone() {
         let next = connects(client, now, tcp, host);
         sends(client, now, tcp, GUESS);
         let outputs = std::iter::from_fn(|| tcp_output(client)).collect::<Vec<_>>();
-        assert!(!client.tcp.programs.contains_key(&tcp));
+        assert!(!programs(&client).tcp.programs.contains_key(&tcp));
         tcp = next;
         outputs.iter().any(|it| matches!(it, TcpOutput::Write { .. }))
     };
