@@ -40,7 +40,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "impossible: a reason")]
     fn tests_see_the_impossible() {
-        impossible("a reason")
+        impossible::<()>("a reason");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tracing::debug;
 use super::{
     Client, Life, Work,
     chain::{BesideArrival, Carries, FlowEnd, INSIDE_TUNNEL, Peer},
+    programs::Programs,
     transfer::{self, Failure, Progress},
 };
 use crate::{
@@ -129,7 +130,7 @@ impl Client {
                 }
             }
             quic::Event::MoreStreams => {
-                self.with_programs(now, |programs, cx| programs.request_waiting(cx));
+                self.with_programs(now, Programs::request_waiting);
             }
             quic::Event::Datagrams => {
                 // An origin sends none, or `inbound` finds it.

@@ -13,7 +13,7 @@ use super::{
     Client, Life, Work,
     chain::{Carries, FlowEnd, INSIDE_TUNNEL, Request, grants},
     first::{self, First, Outcome},
-    programs::{Ending, Source, Verdict},
+    programs::{Ending, Programs, Source, Verdict},
 };
 use crate::{
     error::ClientError,
@@ -171,12 +171,12 @@ impl Client {
 
     /// Opens the sockets for local programs, as soon as the targets have been checked.
     fn open_for_programs(&mut self, now: Instant) {
-        let is_checked = self.recovery.was_up
-            || self.with_programs(now, |programs, cx| programs.request_ahead(cx)) == Some(true);
+        let is_checked =
+            self.recovery.was_up || self.with_programs(now, Programs::request_ahead) == Some(true);
         if is_checked {
             self.hop_is_up(now, self.chain.hops.len().saturating_sub(1));
             self.on_chain_up(now);
-            self.with_programs(now, |programs, cx| programs.on_up(cx));
+            self.with_programs(now, Programs::on_up);
         }
     }
 
@@ -500,7 +500,7 @@ impl Client {
             hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
         }
         if !self.chain.is_origin(index) {
-            self.with_programs(now, |programs, cx| programs.forget_streams(cx));
+            self.with_programs(now, Programs::forget_streams);
         }
     }
 

@@ -293,7 +293,7 @@ impl Client {
         if matches!(self.life, Life::New | Life::Running) {
             let left = self.chain.len();
             self.life = Life::Ending { left, until: now + self.limits.last_words, result };
-            self.with_programs(now, |programs, cx| programs.end_all(cx));
+            self.with_programs(now, Programs::end_all);
             self.first.end(now, &mut self.chain);
             if self.chain.origin.is_some() {
                 self.close_next(now);
@@ -405,7 +405,7 @@ impl Client {
 
     /// Asks the programs for bytes whose streams have sent most of what they had. Returns whether there was one.
     fn pull(&mut self, now: Instant) -> bool {
-        self.with_programs(now, |programs, cx| programs.pull(cx)).unwrap_or(false)
+        self.with_programs(now, Programs::pull).unwrap_or(false)
     }
 
     /// Handles the end of a hop's connection, after everything that arrived before has been passed
@@ -439,7 +439,7 @@ impl Client {
         self.check_suspicion(now);
         self.with_first(now, First::handle_timeout);
         self.look_elsewhere(now);
-        self.with_programs(now, |programs, cx| programs.handle_timeout(cx));
+        self.with_programs(now, Programs::handle_timeout);
         if let Some((fetch, origin)) = self.transfer() {
             fetch.handle_timeout(now, origin);
         }

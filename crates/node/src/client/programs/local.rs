@@ -28,7 +28,7 @@ impl Tcp {
                 }
                 // RFC 9114 §8.1: H3_NO_ERROR "is used when the connection or stream needs to be closed,
                 // but there is no error to signal."
-                Step::Disconnect => self.disconnect(tcp, Code::H3_NO_ERROR, flows, cx),
+                Step::Disconnect => Self::disconnect(tcp, Code::H3_NO_ERROR, flows, cx),
                 Step::Associate { from } => self.associate(tcp, from, cx),
                 Step::Splice => return self.splice(tcp, flows, cx),
                 Step::Close(fault) => {
@@ -37,13 +37,13 @@ impl Tcp {
                     }
                     program.splice.socket.close(cx.outputs);
                     self.note_fault(fault, cx);
-                    self.disconnect(tcp, Code::H3_NO_ERROR, flows, cx);
+                    Self::disconnect(tcp, Code::H3_NO_ERROR, flows, cx);
                     return self.forget(tcp, Ok(()), flows, cx);
                 }
                 Step::Abort(fault) => {
                     program.splice.socket.reset(cx.outputs);
                     self.note_fault(Some(fault), cx);
-                    self.disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
+                    Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
                     return self.forget(tcp, Ok(()), flows, cx);
                 }
             }

@@ -232,7 +232,7 @@ impl Programs {
         match source {
             Source::Udp(id) => {
                 if let Some(FlowError::TooLarge { len, fits }) = error
-                    && let Some(event) = self.udp.too_large(id, len, fits, &mut self.flows)
+                    && let Some(event) = Udp::too_large(id, len, fits, &mut self.flows)
                 {
                     cx.tell(event);
                 }

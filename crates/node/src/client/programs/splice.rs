@@ -42,7 +42,7 @@ impl Tcp {
             h3::Event::Body(_) => self.from_stream(tcp, stream, flows, cx),
             h3::Event::Failed(_, code) => {
                 let error = closed(tcp, format!("its stream was reset ({code})"), flows, cx);
-                self.disconnect(tcp, code, flows, cx);
+                Self::disconnect(tcp, code, flows, cx);
                 self.cut(tcp, error, flows, cx);
             }
             other => return Some(other),
@@ -214,7 +214,7 @@ impl Tcp {
             return;
         }
         let error = cx.hop.refused(authority_of(&flow.request.config), head);
-        self.disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
+        Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
         self.fail(tcp, error, flows, cx);
     }
 
@@ -267,7 +267,7 @@ impl Tcp {
         };
         cx.stats.tcp.aborted += 1;
         let error = closed(tcp, reason, flows, cx);
-        self.disconnect(tcp, code, flows, cx);
+        Self::disconnect(tcp, code, flows, cx);
         self.forget(tcp, Err(error), flows, cx);
     }
 

@@ -333,13 +333,7 @@ impl Tcp {
     }
 
     /// Ends the connection that a program has to a target. Its stream is reset with this code.
-    pub(super) fn disconnect(
-        &mut self,
-        tcp: TcpId,
-        code: Code,
-        flows: &mut Flows,
-        cx: &mut Context<'_>,
-    ) {
+    pub(super) fn disconnect(tcp: TcpId, code: Code, flows: &mut Flows, cx: &mut Context<'_>) {
         // A program may have none.
         if let Some(flow) = flows.remove(Source::Tcp(tcp))
             && let Some(stream) = flow.life.stream()
@@ -383,7 +377,7 @@ impl Tcp {
         cx.stats.tcp.reset += 1;
         let error = closed(tcp, format!("the program's connection ended: {error}"), flows, cx);
         // RFC 9114 §4.4: an error in the TCP connection is "a stream error of type H3_CONNECT_ERROR".
-        self.disconnect(tcp, Code::H3_CONNECT_ERROR, flows, cx);
+        Self::disconnect(tcp, Code::H3_CONNECT_ERROR, flows, cx);
         self.forget(tcp, Err(error), flows, cx);
     }
 
@@ -438,7 +432,7 @@ impl Tcp {
         self.form = FIRST_FORM;
         for tcp in flows.requested_tcp() {
             let error = closed(tcp, "the tunnel ended", flows, cx);
-            self.disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
+            Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
             self.cut(tcp, error, flows, cx);
         }
     }

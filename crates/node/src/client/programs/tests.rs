@@ -332,7 +332,7 @@ fn a_host_that_guesses_passwords_is_slowed_down_alone() {
         let next = connects(client, now, tcp, host);
         sends(client, now, tcp, GUESS);
         let outputs = std::iter::from_fn(|| tcp_output(client)).collect::<Vec<_>>();
-        assert!(!programs(&client).tcp.programs.contains_key(&tcp));
+        assert!(!programs(client).tcp.programs.contains_key(&tcp));
         tcp = next;
         outputs.iter().any(|it| matches!(it, TcpOutput::Write { .. }))
     };

@@ -139,7 +139,7 @@ impl Udp {
         }
         let sent = flows.send(source, payload, cx);
         if let Err(FlowError::TooLarge { len, fits }) = sent
-            && let Some(event) = self.too_large(id, len, fits, flows)
+            && let Some(event) = Self::too_large(id, len, fits, flows)
         {
             let peer = program;
             cx.outputs.push_back(Output::PacketTooBig { socket, peer, local_ip, len, fits });
@@ -192,7 +192,6 @@ impl Udp {
 
     /// The event that a packet does not fit, if it is the first one of its flow.
     pub(super) fn too_large(
-        &self,
         id: LocalFlowId,
         len: usize,
         fits: usize,
