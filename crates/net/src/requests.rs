@@ -40,7 +40,7 @@ const OWNERS_PAUSE_FACTOR: u32 = 4;
 /// The requests in flight. The node limits their number: it has one request per query and one per
 /// file.
 pub(crate) struct Requests {
-    in_flight: FuturesUnordered<BoxFuture<'static, Answer>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, RequestAnswer>>,
     resolver: Option<Resolver>,
     files: Option<Files>,
     open: BTreeMap<FileId, FileState>,
@@ -53,7 +53,7 @@ enum FileState {
     Open(Arc<OpenFile>),
 }
 
-enum Answer {
+enum RequestAnswer {
     Opened(FileId, Result<(OpenFile, FileMeta), FileError>),
     /// The UDP ports of a program's user, and when the next look may begin.
     UdpPorts(TcpId, io::Result<Box<[u16]>>, Instant),
@@ -72,7 +72,7 @@ impl Requests {
         let resolver = self.resolver.get_or_insert_with(Resolver::from_system).clone();
         let answer = async move {
             let result = resolver.resolve(&host).await;
-            Answer::Other(Input::Resolved { query, result })
+            RequestAnswer::Other(Input::Resolved { query, result })
         };
         self.in_flight.push(answer.boxed());
     }
@@ -81,7 +81,7 @@ impl Requests {
         let resolver = self.resolver.get_or_insert_with(Resolver::from_system).clone();
         let answer = async move {
             let result = resolver.resolve_service(&host, port).await;
-            Answer::Other(Input::ServiceResolved { query, result })
+            RequestAnswer::Other(Input::ServiceResolved { query, result })
         };
         self.in_flight.push(answer.boxed());
     }
@@ -102,7 +102,7 @@ impl Requests {
             let result = look.await.unwrap_or_else(|error| Err(io::Error::other(error)));
             let now = clock::now();
             let pause = OWNERS_PAUSE_FACTOR * now.saturating_duration_since(looked);
-            Answer::UdpPorts(tcp, result, now + pause.max(OWNERS_PAUSE))
+            RequestAnswer::UdpPorts(tcp, result, now + pause.max(OWNERS_PAUSE))
         };
         self.in_flight.push(answer.boxed());
     }
@@ -110,12 +110,12 @@ impl Requests {
     pub(crate) fn open_file(&mut self, file: FileId, path: Vec<String>) {
         self.open.insert(file, FileState::Opening);
         let Some(files) = self.files.clone() else {
-            let nothing = Answer::Opened(file, Err(FileError::NotFound));
+            let nothing = RequestAnswer::Opened(file, Err(FileError::NotFound));
             return self.in_flight.push(future::ready(nothing).boxed());
         };
         let answer = async move {
             let result = spawn_blocking(move || files.open(&path)).await;
-            Answer::Opened(file, result.unwrap_or_else(|error| Err(interrupted(&error))))
+            RequestAnswer::Opened(file, result.unwrap_or_else(|error| Err(interrupted(&error))))
         };
         self.in_flight.push(answer.boxed());
     }
@@ -123,14 +123,14 @@ impl Requests {
     pub(crate) fn read_file(&mut self, id: FileId, offset: u64, len: usize) {
         let Some(FileState::Open(file)) = self.open.get(&id) else {
             let result = Err(FileError::NotFound);
-            let nothing = Answer::Other(Input::FileChunk { file: id, result });
+            let nothing = RequestAnswer::Other(Input::FileChunk { file: id, result });
             return self.in_flight.push(future::ready(nothing).boxed());
         };
         let file = Arc::clone(file);
         let answer = async move {
             let result = spawn_blocking(move || file.read(offset, len)).await;
             let result = result.unwrap_or_else(|error| Err(interrupted(&error)));
-            Answer::Other(Input::FileChunk { file: id, result })
+            RequestAnswer::Other(Input::FileChunk { file: id, result })
         };
         self.in_flight.push(answer.boxed());
     }
@@ -148,9 +148,9 @@ impl Requests {
 
     /// Converts an answer to an input, or to `None` if the node has closed the file in the
     /// meantime.
-    fn input(&mut self, answer: Answer) -> Option<Input> {
+    fn input(&mut self, answer: RequestAnswer) -> Option<Input> {
         match answer {
-            Answer::Opened(file, result) => {
+            RequestAnswer::Opened(file, result) => {
                 let state = self.open.get_mut(&file)?;
                 let result = result.map(|(open, meta)| {
                     *state = FileState::Open(Arc::new(open));
@@ -158,7 +158,7 @@ impl Requests {
                 });
                 Some(Input::FileOpened { file, result })
             }
-            Answer::UdpPorts(tcp, result, next_look) => {
+            RequestAnswer::UdpPorts(tcp, result, next_look) => {
                 self.next_look = Some(next_look);
                 let result = result.map_err(|error| {
                     tracing::debug!(%error, "the owner of a TCP connection is not known");
@@ -166,8 +166,12 @@ impl Requests {
                 });
                 Some(Input::Tcp(TcpInput::UdpPorts { tcp, result }))
             }
-            Answer::Other(Input::FileChunk { file, .. }) if !self.open.contains_key(&file) => None,
-            Answer::Other(input) => Some(input),
+            RequestAnswer::Other(Input::FileChunk { file, .. })
+                if !self.open.contains_key(&file) =>
+            {
+                None
+            }
+            RequestAnswer::Other(input) => Some(input),
         }
     }
 }

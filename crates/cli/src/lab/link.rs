@@ -93,7 +93,7 @@ impl Link {
             stop.store(true, Ordering::Relaxed);
             worker.join().expect("the link does not panic")
         });
-        let report = Report::new(&counters?, ends.missed()?);
+        let report = LinkCountersJson::new(&counters?, ends.missed()?);
         text::print(serde_json::to_string(&report).expect("numbers are JSON"))
     }
 }
@@ -113,7 +113,7 @@ fn obtain(name: &NetnsName) -> Result<Namespace, TunError> {
 
 /// The counters in JSON. Bytes are those of IP packets.
 #[derive(Debug, Serialize)]
-struct Report {
+struct LinkCountersJson {
     to_target: Direction,
     to_client: Direction,
     near: EndReport,
@@ -136,7 +136,7 @@ struct EndReport {
     refused_packets: u64,
 }
 
-impl Report {
+impl LinkCountersJson {
     fn new(counters: &TunCounters, [near_missed, far_missed]: [u64; 2]) -> Self {
         let end = |stats: EndStats, missed_packets| EndReport {
             not_ip_packets: stats.not_ip,
@@ -169,7 +169,7 @@ mod tests {
             missed_packets: 0,
             refused_packets: 0,
         };
-        let report = Report {
+        let report = LinkCountersJson {
             to_target: Direction::of_first(&[]),
             to_client: Direction::of_first(&[]),
             near: end(),

@@ -35,7 +35,7 @@ impl Program {
 
 /// The content of the file of metadata beside results, FILE.meta.json for FILE.jsonl.
 #[derive(Debug, Serialize, Deserialize)]
-struct Meta {
+struct ResultsMeta {
     programs: Vec<Program>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn programs(results: &Path) -> Vec<Program> {
     let file = results.with_extension("meta.json");
     let len = fs::metadata(&file).map_or(0, |metadata| metadata.len());
     let text = (len <= META_LEN_MAX).then(|| fs::read_to_string(&file).ok()).flatten();
-    let meta = text.and_then(|text| serde_json::from_str::<Meta>(&text).ok());
+    let meta = text.and_then(|text| serde_json::from_str::<ResultsMeta>(&text).ok());
     meta.map_or_else(Vec::new, |meta| meta.programs)
 }
 
@@ -75,7 +75,7 @@ pub(super) fn note(
         }
     }
     let file = results.with_extension("meta.json");
-    let text = serde_json::to_string_pretty(&Meta { programs }).expect("it is JSON");
+    let text = serde_json::to_string_pretty(&ResultsMeta { programs }).expect("it is JSON");
     fs::write(&file, text + "\n").map_err(CliError::write(&file))
 }
 

@@ -60,20 +60,22 @@ impl Relay {
         runtime.block_on(signals.any());
         stop.store(true, Ordering::Relaxed);
         let counters = worker.join().expect("the relay does not panic")?;
-        text::print(serde_json::to_string(&Report::from(&counters)).expect("numbers are JSON"))
+        text::print(
+            serde_json::to_string(&CountersJson::from(&counters)).expect("numbers are JSON"),
+        )
     }
 }
 
 /// The counters in JSON. Bytes are those of IP packets.
 #[derive(Debug, Serialize)]
-struct Report {
+struct CountersJson {
     to_target: Direction,
     to_client: Direction,
     clients: u64,
     refused_clients: u64,
 }
 
-impl From<&RelayCounters> for Report {
+impl From<&RelayCounters> for CountersJson {
     fn from(counters: &RelayCounters) -> Self {
         Self {
             to_target: Direction::of_first(&counters.to_target),

@@ -54,7 +54,7 @@ pub(crate) struct Qlog {
 }
 
 /// One connection, and the file from which it is drawn.
-struct Layer {
+struct DrawnLayer {
     place: Place,
     trace: Trace,
 }
@@ -103,7 +103,7 @@ impl Qlog {
 }
 
 /// The connections of a chain, the outermost first.
-fn layers(heads: &[Head], chain: &str) -> Result<Vec<Layer>, CliError> {
+fn layers(heads: &[Head], chain: &str) -> Result<Vec<DrawnLayer>, CliError> {
     let mut layers = Vec::new();
     for head in heads {
         let Some(place) = head.place.as_ref().filter(|place| place.chain == chain) else {
@@ -120,9 +120,9 @@ fn layers(heads: &[Head], chain: &str) -> Result<Vec<Layer>, CliError> {
         // A server's file begins when the first packet has arrived.
         let delay = if trace.is_client { 0.0 } else { least_rtt / 2.0 };
         trace.shift(place.offset + delay);
-        layers.push(Layer { place: place.clone(), trace });
+        layers.push(DrawnLayer { place: place.clone(), trace });
     }
-    layers.sort_by(|Layer { place: a, .. }, Layer { place: b, .. }| {
+    layers.sort_by(|DrawnLayer { place: a, .. }, DrawnLayer { place: b, .. }| {
         a.layer.cmp(&b.layer).then(a.offset.total_cmp(&b.offset))
     });
     Ok(layers)
@@ -132,9 +132,9 @@ fn read(path: &Path) -> Result<Trace, QlogError> {
     Trace::read(path).map_err(|error| QlogError::Unreadable { file: path.to_owned(), error })
 }
 
-fn panels(layers: &[Layer]) -> [Panel; 4] {
+fn panels(layers: &[DrawnLayer]) -> [Panel; 4] {
     let panel = |title, format, points: fn(&Trace) -> &[(f64, f64)]| {
-        let line = |(layer, color): (&Layer, &RGBColor)| Line {
+        let line = |(layer, color): (&DrawnLayer, &RGBColor)| Line {
             color: *color,
             points: points(&layer.trace).to_vec(),
         };

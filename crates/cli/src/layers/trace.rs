@@ -90,7 +90,7 @@ fn head(record: &[u8]) -> Option<TraceHead> {
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct TraceEvent {
     time: f64,
     name: String,
     #[serde(default)]
@@ -102,12 +102,12 @@ struct Data {
     congestion_window: Option<f64>,
     smoothed_rtt: Option<f64>,
     min_rtt: Option<f64>,
-    raw: Option<Raw>,
+    raw: Option<RawEvent>,
     count: Option<u32>,
 }
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawEvent {
     length: Option<u64>,
 }
 
@@ -144,7 +144,7 @@ impl Trace {
         Ok(trace)
     }
 
-    fn add(&mut self, Event { time, name, data }: &Event) {
+    fn add(&mut self, TraceEvent { time, name, data }: &TraceEvent) {
         self.end = *time;
         match name.as_str() {
             "quic:packet_sent" => {

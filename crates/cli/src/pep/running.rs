@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::{
-    Counters, PepSetup, TcpForm,
+    Counters, PepSetup, TcpFormFlag,
     findings::{self, State},
     rights,
 };
@@ -100,8 +100,8 @@ impl PepSetup {
 
     fn to_pep(&self, id: PepId, key: Option<PepKey>) -> Config {
         let tcp_form = match self.tcp_form {
-            TcpForm::Flagless => tandem_pep::TcpForm::Flagless,
-            TcpForm::OldAck => tandem_pep::TcpForm::OldAck,
+            TcpFormFlag::Flagless => tandem_pep::TcpForm::Flagless,
+            TcpFormFlag::OldAck => tandem_pep::TcpForm::OldAck,
         };
         let flows_max = usize::try_from(self.flows_max.0).unwrap_or(usize::MAX);
         Config { id, key, flows_max, tcp_form }

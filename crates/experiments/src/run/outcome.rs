@@ -39,7 +39,7 @@ pub(super) fn of(
     let delays = if run.local_program || is_datagrams { world.delays() } else { &[] };
     let violations = world.violations();
     let each = flow_records(run, flows, world);
-    let times = Times::of(run, &topology, flows);
+    let times = CompletionTimes::of(run, &topology, flows);
     let completed = has_completed(run, flows, world);
     let kept = thinned(&seen.samples, run.samples);
     let record = RunRecord {
@@ -157,14 +157,14 @@ fn percentiles_us(delays: &[Duration]) -> Vec<u64> {
 }
 
 /// Completion times.
-struct Times<'a> {
+struct CompletionTimes<'a> {
     reports: Vec<&'a FetchReport>,
     ideal: Option<Duration>,
     /// The time at which the first end-to-end connection began.
     begin: Duration,
 }
 
-impl<'a> Times<'a> {
+impl<'a> CompletionTimes<'a> {
     fn of(run: &Parameters, topology: &'a Topology<'_>, flows: &Flows) -> Self {
         let reports: Vec<_> =
             flows.begun().iter().filter_map(|flow| flow.report(&topology.world)).collect();
@@ -210,18 +210,18 @@ impl<'a> Times<'a> {
 }
 
 /// The packets that all senders of a body sent and lost.
-fn sender_packets(topology: &mut Topology<'_>) -> Sender {
+fn sender_packets(topology: &mut Topology<'_>) -> SendingEnd {
     let Topology { world, origins, watched, .. } = topology;
     if let (true, Some(client)) = (watched.is_upload, watched.client) {
         let end_to_end = watched.senders(world).end_to_end.unwrap_or_default();
-        return Sender {
+        return SendingEnd {
             sent_packets: end_to_end.sent_packets,
             lost_packets: end_to_end.lost_packets,
             reports_used: world.inspect(client).stats().feedback.used,
         };
     }
     let each = origins.iter().map(|origin| world.inspect(*origin).stats());
-    each.fold(Sender::default(), |sum, origin| Sender {
+    each.fold(SendingEnd::default(), |sum, origin| SendingEnd {
         sent_packets: sum.sent_packets + origin.sent_packets,
         lost_packets: sum.lost_packets + origin.lost_packets,
         reports_used: sum.reports_used + origin.feedback.used,
@@ -229,7 +229,7 @@ fn sender_packets(topology: &mut Topology<'_>) -> Sender {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Sender {
+struct SendingEnd {
     sent_packets: u64,
     lost_packets: u64,
     reports_used: u64,

@@ -40,7 +40,7 @@ pub(super) struct Connection {
     /// The error after which nothing can be written, while there are bytes that arrived before it.
     pub(super) broken: Option<io::ErrorKind>,
     queue: VecDeque<Bytes>,
-    finish: Finish,
+    finish: Shutdown,
     waker: Waker,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum Stage {
 
 /// The progress of the sending direction's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finish {
+enum Shutdown {
     No,
     /// The FIN follows the queue.
     Wanted,
@@ -89,7 +89,7 @@ impl Connection {
             is_unsent: false,
             broken: None,
             queue: VecDeque::new(),
-            finish: Finish::No,
+            finish: Shutdown::No,
             waker,
         }
     }
@@ -114,14 +114,14 @@ impl Connection {
     }
 
     pub(super) fn push(&mut self, data: Bytes) {
-        if self.finish == Finish::No && self.broken.is_none() && !data.is_empty() {
+        if self.finish == Shutdown::No && self.broken.is_none() && !data.is_empty() {
             self.queue.push_back(data);
         }
     }
 
     pub(super) fn finish(&mut self) {
-        if self.finish == Finish::No {
-            self.finish = Finish::Wanted;
+        if self.finish == Shutdown::No {
+            self.finish = Shutdown::Wanted;
         }
     }
 
@@ -131,13 +131,13 @@ impl Connection {
 
     /// Returns whether there is something to write, or a FIN to send.
     pub(super) fn has_output(&self) -> bool {
-        !self.queue.is_empty() || self.finish == Finish::Wanted
+        !self.queue.is_empty() || self.finish == Shutdown::Wanted
     }
 
     /// Notes that nothing can be written any more.
     pub(super) fn set_broken(&mut self, error: io::ErrorKind) {
         self.queue = VecDeque::new();
-        self.finish = Finish::Sent;
+        self.finish = Shutdown::Sent;
         self.broken = Some(error);
     }
 
@@ -166,8 +166,8 @@ impl Connection {
         if self.queue.capacity() > SPARE_PIECES_MAX {
             self.queue = VecDeque::new();
         }
-        if self.finish == Finish::Wanted {
-            self.finish = Finish::Sent;
+        if self.finish == Shutdown::Wanted {
+            self.finish = Shutdown::Sent;
             self.stream.finish();
         }
         Ok(Wrote::Enough)

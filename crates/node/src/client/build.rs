@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rand::RngCore;
 
 use super::{
-    Client, ClientConfig, FetchConfig, HopConfig, Life, Task, TunnelMode, Work,
+    Client, ClientConfig, ClientPhase, FetchConfig, HopConfig, Task, TunnelMode, Work,
     chain::{Chain, Hop, Peer, Settings},
     first::First,
     programs::Programs,
@@ -31,7 +31,7 @@ pub(super) fn client(config: ClientConfig) -> Result<Client, ConfigError> {
     let count = hop_configs.len();
     // Only a client that opens the end-to-end connection itself sees what its packets contain.
     let ledger = matches!(task, Task::Fetch(_)).then(Ledger::default);
-    let common = Common {
+    let common = SharedConfig {
         // The connection inside a hop keeps the size with which it began, so that only the hop that
         // carries the packets of local programs gains from larger packets.
         may_grow: count == 1 && matches!(task, Task::Forward(_)),
@@ -58,7 +58,7 @@ pub(super) fn client(config: ClientConfig) -> Result<Client, ConfigError> {
         first: First::default(),
         work,
         recovery: Recovery::new(seed),
-        life: Life::New,
+        life: ClientPhase::New,
         lost: VecDeque::new(),
         requires_mode: false,
         outputs: VecDeque::new(),
@@ -69,7 +69,7 @@ pub(super) fn client(config: ClientConfig) -> Result<Client, ConfigError> {
 }
 
 /// What the connections of a client have in common.
-struct Common<'a> {
+struct SharedConfig<'a> {
     /// Whether the packets of the only hop may become larger.
     may_grow: bool,
     /// Whether there are several hops.
@@ -79,7 +79,7 @@ struct Common<'a> {
     limits: &'a Limits,
 }
 
-impl Common<'_> {
+impl SharedConfig<'_> {
     /// The seed of a connection.
     fn seed(&self, index: usize) -> Option<u64> {
         self.seed.map(|seed| seed.wrapping_add(1000 * index as u64))

@@ -11,7 +11,7 @@ use tandem_wire::{CidCapsule, Code, ErrorScope, HttpDatagram, TunnelInfo};
 use tracing::debug;
 
 use super::{
-    Client, Life, Work,
+    Client, ClientPhase, Work,
     chain::{BesideArrival, Carries, FlowEnd, INSIDE_TUNNEL, Peer},
     programs::Programs,
     transfer::{self, Failure, Progress},
@@ -189,7 +189,7 @@ impl Client {
 
     /// The next piece of a body, or the end of the transfer.
     pub(super) fn poll_fetch(&mut self, now: Instant) -> Option<Output> {
-        if self.life != Life::Running {
+        if self.life != ClientPhase::Running {
             return None;
         }
         // What is known of a response comes before its body.

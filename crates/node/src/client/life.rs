@@ -10,7 +10,7 @@ use std::{
 use tandem_wire::{Code, ResponseHead};
 
 use super::{
-    Client, Life, Work,
+    Client, ClientPhase, Work,
     chain::{Carries, FlowEnd, INSIDE_TUNNEL, Request, grants},
     first::{self, First, Outcome},
     programs::{Ending, Programs, Source, Verdict},
@@ -54,7 +54,7 @@ impl Client {
 
     /// Looks for another proxy, if the one in use drains or is silent.
     pub(super) fn look_elsewhere(&mut self, now: Instant) {
-        if self.life == Life::Running {
+        if self.life == ClientPhase::Running {
             // TCP connections would not survive the move; the proxy lets them go on for a while.
             let may_leave = match &self.work {
                 Work::Programs(programs) => !programs.has_connections(),
@@ -88,7 +88,7 @@ impl Client {
         socket: SocketId,
         result: Result<SocketAddr, io::ErrorKind>,
     ) {
-        if self.life != Life::Running {
+        if self.life != ClientPhase::Running {
             return; // the sockets of a client that ends are of no use
         }
         if let Some(attempt) = self.first.attempt_of(socket) {
@@ -408,7 +408,7 @@ impl Client {
     /// Handles a connection that failed or could not be opened: that of a hop, or that to the origin
     /// before it was established.
     fn on_hop_failed(&mut self, now: Instant, index: usize, error: ClientError) {
-        if self.life != Life::Running || self.moves_on(now, index, &error) {
+        if self.life != ClientPhase::Running || self.moves_on(now, index, &error) {
             return;
         }
         let is_waiting_for_origin = self.chain.is_origin(index) && !self.is_origin_connected();

@@ -58,7 +58,7 @@ enum Work {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Life {
+enum ClientPhase {
     /// The client has not been polled yet.
     New,
     Running,
@@ -79,7 +79,7 @@ pub struct Client {
     first: First,
     work: Work,
     recovery: Recovery,
-    life: Life,
+    life: ClientPhase,
     /// Hops whose connections have ended. What arrived before is passed on first.
     lost: VecDeque<(usize, ClientError)>,
     /// Whether the client ends if a proxy grants another mode than was asked for.
@@ -187,7 +187,8 @@ impl Client {
         let Self { work: Work::Programs(programs), chain, limits, stats, life, .. } = self else {
             return Err(FlowError::NotOpen);
         };
-        let (Some(hop), Life::New | Life::Running) = (chain.hops.last_mut(), life) else {
+        let (Some(hop), ClientPhase::New | ClientPhase::Running) = (chain.hops.last_mut(), life)
+        else {
             return Err(FlowError::NotOpen);
         };
         programs.open(id, config, limits, hop)?;
@@ -274,7 +275,7 @@ impl Client {
             outputs: &mut self.outputs,
             next_socket: &mut self.next_socket,
             jitter: &mut self.recovery.jitter,
-            is_running: matches!(self.life, Life::New | Life::Running),
+            is_running: matches!(self.life, ClientPhase::New | ClientPhase::Running),
             verdict: None,
         };
         let result = act(programs, &mut cx);
@@ -290,9 +291,9 @@ impl Client {
 
     /// Starts to close the client's connections. No effect if the client is ending already.
     fn end(&mut self, now: Instant, result: Result<(), ClientError>) {
-        if matches!(self.life, Life::New | Life::Running) {
+        if matches!(self.life, ClientPhase::New | ClientPhase::Running) {
             let left = self.chain.len();
-            self.life = Life::Ending { left, until: now + self.limits.last_words, result };
+            self.life = ClientPhase::Ending { left, until: now + self.limits.last_words, result };
             self.with_programs(now, Programs::end_all);
             self.first.end(now, &mut self.chain);
             if self.chain.origin.is_some() {
@@ -303,12 +304,12 @@ impl Client {
 
     /// Continues the end of the client. `None`: it has done something.
     fn continue_end(&mut self, now: Instant) -> Option<Output> {
-        let Life::Ending { left, until, result } = &self.life else {
+        let ClientPhase::Ending { left, until, result } = &self.life else {
             return Some(Output::Wait(self.next_timeout()));
         };
         let Some(index) = left.checked_sub(1) else {
             let event = Event::Closed(result.clone());
-            self.life = Life::Ended;
+            self.life = ClientPhase::Ended;
             return Some(Output::Event(event));
         };
         let until = *until;
@@ -325,7 +326,7 @@ impl Client {
     /// Closes the innermost connection that is left.
     fn close_next(&mut self, now: Instant) {
         let last_words = now + self.limits.last_words;
-        let Life::Ending { left, until, .. } = &mut self.life else {
+        let ClientPhase::Ending { left, until, .. } = &mut self.life else {
             return impossible("only a client that ends closes its connections");
         };
         let Some(index) = left.checked_sub(1) else {
@@ -451,7 +452,7 @@ impl Client {
             Work::Programs(programs) => programs.next_timeout(),
             Work::Transfer(fetch) => fetch.next_timeout(),
         };
-        let is_running = self.life == Life::Running;
+        let is_running = self.life == ClientPhase::Running;
         [
             self.first.next_timeout(is_running, &self.limits),
             self.recovery.next_timeout(),
@@ -501,8 +502,8 @@ impl Node for Client {
     }
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
-        if self.life == Life::New {
-            self.life = Life::Running;
+        if self.life == ClientPhase::New {
+            self.life = ClientPhase::Running;
             self.chain.began = Some(now);
             self.with_first(now, First::begin);
         }

@@ -51,7 +51,7 @@ pub(super) struct Acceptance {
 
 /// What the first packet of a connection says about its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum FirstPacket {
     /// Nothing: its address may be forged.
     Unproven,
     /// It receives at its address: it has answered a Retry packet.
@@ -60,7 +60,7 @@ enum Standing {
     Returning,
 }
 
-impl Standing {
+impl FirstPacket {
     fn of(incoming: &Incoming) -> Self {
         match (incoming.remote_address_validated(), incoming.may_retry()) {
             (false, _) => Self::Unproven,
@@ -133,15 +133,15 @@ impl Acceptance {
     }
 
     /// What is done with the first packet of a connection, before the work of a handshake.
-    fn decide(&mut self, now: Instant, prefix: Prefix, standing: Standing) -> Decision {
-        if standing == Standing::Unproven && self.requires_retry() {
+    fn decide(&mut self, now: Instant, prefix: Prefix, standing: FirstPacket) -> Decision {
+        if standing == FirstPacket::Unproven && self.requires_retry() {
             self.counters.retried += 1;
             return Decision::Retry;
         }
         let Err(spent) = self.budget.spend(now, prefix, standing.part()) else {
             return Decision::Begin;
         };
-        if standing == Standing::Unproven {
+        if standing == FirstPacket::Unproven {
             self.counters.retried += 1;
             return Decision::Retry;
         }
@@ -228,7 +228,7 @@ impl Endpoint {
             .server
             .as_mut()
             .filter(|acceptance| !acceptance.is_over)
-            .map(|acceptance| acceptance.decide(now, prefix, Standing::of(&incoming)));
+            .map(|acceptance| acceptance.decide(now, prefix, FirstPacket::of(&incoming)));
         match decision {
             Some(Decision::Begin) => {}
             Some(Decision::Retry) => {

@@ -46,7 +46,7 @@ impl fmt::Debug for FleetSecret {
 /// One machine of a fleet.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    member: Arc<Member>,
+    member: Arc<FleetMember>,
     neighbours: Neighbours,
 }
 
@@ -113,7 +113,7 @@ impl Neighbours {
 }
 
 #[derive(Debug)]
-struct Member {
+struct FleetMember {
     server_id: Vec<u8>,
     /// The one in use, and others whose tokens are known. There is at least one.
     current: Generation,
@@ -174,7 +174,7 @@ impl Fleet {
         if current.ids.id_len() >= ConnectionId::LEN_MAX {
             return Err(FleetError::TooLong(current.ids.id_len() - 1));
         }
-        let member = Arc::new(Member { server_id, current, others });
+        let member = Arc::new(FleetMember { server_id, current, others });
         Ok(Self { member, neighbours: Neighbours::default() })
     }
 

@@ -56,7 +56,7 @@ pub(crate) struct ClientEnd {
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
     repair: Option<Repair>,
-    reports: Reports,
+    reports: ReportsInUse,
     own_report: Option<TunnelInfo>,
     /// The payload size, in bytes, that the connection inside may rely on.
     promised: usize,
@@ -70,7 +70,7 @@ pub(crate) struct ClientEnd {
 
 /// The reports on the tunnel that this client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reports {
+enum ReportsInUse {
     None,
     /// The reports of the proxy, which the client asks for.
     OfProxy,
@@ -159,8 +159,8 @@ impl ClientTunnel {
                 | TunnelMode::Auto { repair, .. } => Some(repair),
             },
             reports: match mode {
-                TunnelMode::Tecc(_) | TunnelMode::Auto { .. } => Reports::OfProxy,
-                _ => Reports::None,
+                TunnelMode::Tecc(_) | TunnelMode::Auto { .. } => ReportsInUse::OfProxy,
+                _ => ReportsInUse::None,
             },
             own_report: None,
             promised: CAPSULE_PAYLOAD,
@@ -179,13 +179,13 @@ impl ClientTunnel {
 
     /// Whether the proxy is asked for reports.
     pub(crate) fn wants_reports(&self) -> bool {
-        self.end.reports == Reports::OfProxy
+        self.end.reports == ReportsInUse::OfProxy
     }
 
     /// Turns the proxy's reports off if the client only uses them where they are for an origin.
     pub(crate) fn report_to_nobody(&mut self) {
         if self.is_auto() {
-            self.end.reports = Reports::None;
+            self.end.reports = ReportsInUse::None;
         }
     }
 
@@ -199,14 +199,14 @@ impl ClientTunnel {
     /// reports on this end instead.
     pub(crate) fn report_inside(&mut self, is_last: bool) {
         let end = &mut self.end;
-        let is_for_inside = end.reports == Reports::OfProxy && is_last;
-        end.reports = if is_for_inside { Reports::OfThisEnd } else { Reports::None };
+        let is_for_inside = end.reports == ReportsInUse::OfProxy && is_last;
+        end.reports = if is_for_inside { ReportsInUse::OfThisEnd } else { ReportsInUse::None };
     }
 
     /// Starts the reports on this end for the connection that a flow carries.
     pub(crate) fn begin_reports(&mut self, now: Instant, stream: StreamId) {
         let urgency = self.queue.urgency(stream);
-        if self.end.reports == Reports::OfThisEnd {
+        if self.end.reports == ReportsInUse::OfThisEnd {
             self.reporter.insert(now, stream, 1, urgency);
         }
     }
@@ -474,13 +474,13 @@ impl ClientEnd {
                 RepairOffer::None => (Mode::Mdt, lacks(RepairField::NAME)),
                 RepairOffer::Draft => (Mode::Rmdt, Some(Lesser::WithoutOrder)),
                 RepairOffer::Ours(_)
-                    if self.reports == Reports::OfProxy && granted.reports.is_none() =>
+                    if self.reports == ReportsInUse::OfProxy && granted.reports.is_none() =>
                 {
                     (Mode::Rmdt, lacks(FeedbackField::NAME))
                 }
                 RepairOffer::Ours(_) if self.adapts() => match self.reports {
-                    Reports::OfProxy => (Mode::Tecc, None),
-                    Reports::None | Reports::OfThisEnd => (Mode::Rmdt, None),
+                    ReportsInUse::OfProxy => (Mode::Tecc, None),
+                    ReportsInUse::None | ReportsInUse::OfThisEnd => (Mode::Rmdt, None),
                 },
                 RepairOffer::Ours(_) => (self.mode.name(), None),
             },

@@ -29,7 +29,7 @@ pub(super) struct Folder<'a> {
 
 /// An account, and the directory that it is at.
 #[derive(Serialize, Deserialize)]
-struct Account {
+struct AcmeAccount {
     directory: String,
     credentials: AccountCredentials,
 }
@@ -55,12 +55,12 @@ impl<'a> Folder<'a> {
     /// The account at the directory of the setup, if there is one.
     pub(super) fn account(&self) -> Option<AccountCredentials> {
         let text = fs::read(self.account_file()).ok()?;
-        let account: Account = serde_json::from_slice(&text).ok()?;
+        let account: AcmeAccount = serde_json::from_slice(&text).ok()?;
         (account.directory == self.setup.acme_directory).then_some(account.credentials)
     }
 
     pub(super) fn keep_account(&self, credentials: AccountCredentials) -> Result<(), WriteError> {
-        let account = Account { directory: self.setup.acme_directory.clone(), credentials };
+        let account = AcmeAccount { directory: self.setup.acme_directory.clone(), credentials };
         let text = serde_json::to_vec(&account).expect("all keys are strings");
         self.replace(&self.account_file(), &text)
     }

@@ -63,7 +63,7 @@ pub(super) async fn obey<R: Role>(
     let mut looks = tokio::time::interval(pulse::INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks_at_files = tls::looks(changes.certificate_files());
-    let mut files = Files { changes, certificate: tls::Watch::new(read), changing: None };
+    let mut files = WatchedFiles { changes, certificate: tls::Watch::new(read), changing: None };
     let mut missing = nodes.changes.len();
     loop {
         tokio::select! {
@@ -106,7 +106,7 @@ async fn follow<R: Role>(
     told: &Told,
     (address, gate): (&mut Address, &mut Gate),
     nodes: &mut Nodes<'_, R::Node>,
-    files: &mut Files<'_, R>,
+    files: &mut WatchedFiles<'_, R>,
 ) {
     let changes = files.changes;
     // What the process before this one has closed.
@@ -145,14 +145,14 @@ async fn follow<R: Role>(
 }
 
 /// The files of a server, which are read again while it runs.
-struct Files<'a, R: Role> {
+struct WatchedFiles<'a, R: Role> {
     changes: &'a Changes<'a, R>,
     certificate: tls::Watch,
     /// The channel that is closed when all nodes have what was read last, and what to say then.
     changing: Option<(mpsc::Receiver<()>, String)>,
 }
 
-impl<R: Role> Files<'_, R> {
+impl<R: Role> WatchedFiles<'_, R> {
     /// Waits until all nodes have what was read last. Returns what to say. A thread that is stuck must not keep the
     /// others from ending, so that nothing else waits for this.
     async fn in_force(&mut self) -> String {

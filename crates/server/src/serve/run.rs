@@ -84,7 +84,7 @@ pub(super) fn run<R: Role>(
             let look = move |node: &mut R::Node, driver: &DriverStats| look(index, node, driver);
             let pulse = watch.add();
             let up = up.clone();
-            let server = Server {
+            let server = ServingNode {
                 on_listening: (index == 0).then_some(on_listening),
                 result: Ok(()),
                 changes: changes_of_node,
@@ -175,7 +175,7 @@ fn reached(end: &watch::Sender<End>, least: End) -> impl Future<Output = ()> + u
 }
 
 /// One node of a server. The first one tells when the server is ready.
-struct Server<'a, N, L, S> {
+struct ServingNode<'a, N, L, S> {
     /// The first node has it.
     on_listening: Option<&'a S>,
     result: Result<(), ServeError>,
@@ -187,7 +187,7 @@ struct Server<'a, N, L, S> {
     up: mpsc::Sender<()>,
 }
 
-impl<N: Node, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> Server<'_, N, L, S> {
+impl<N: Node, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> ServingNode<'_, N, L, S> {
     fn run(
         mut self,
         node: N,
@@ -210,7 +210,9 @@ impl<N: Node, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> Server<'_, N, L
     }
 }
 
-impl<N, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> Application<N> for Server<'_, N, L, S> {
+impl<N, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> Application<N>
+    for ServingNode<'_, N, L, S>
+{
     fn tick(&mut self, _: Instant, node: &mut N, driver: &DriverStats) {
         (self.look)(node, driver);
     }

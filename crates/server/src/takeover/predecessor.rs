@@ -36,10 +36,10 @@ pub(super) struct Predecessor {
     /// Whether it wants to hear that this process works.
     hears: bool,
     /// It is connected when it is first used, within a runtime.
-    control: Control,
+    control: ControlStream,
 }
 
-enum Control {
+enum ControlStream {
     Idle(Option<UnixStream>),
     Connected(net::UnixStream),
 }
@@ -99,7 +99,7 @@ impl Found {
         if address != listens && !is_any_port {
             return Err(refuse(format!("the address to listen on is {address} and was {listens}")));
         }
-        let control = Control::Idle(Some(self.control));
+        let control = ControlStream::Idle(Some(self.control));
         // A program without heartbeats may have passed on what an earlier process said.
         let hears = named(HEARS_VARIABLE) == Some(self.process);
         let predecessor = Predecessor { process: self.process, hears, control };
@@ -142,14 +142,14 @@ impl Predecessor {
     }
 
     fn control(&mut self) -> Option<&mut net::UnixStream> {
-        if let Control::Idle(control) = &mut self.control {
+        if let ControlStream::Idle(control) = &mut self.control {
             let control = control.take()?;
             control.set_nonblocking(true).ok()?;
-            self.control = Control::Connected(net::UnixStream::from_std(control).ok()?);
+            self.control = ControlStream::Connected(net::UnixStream::from_std(control).ok()?);
         }
         match &mut self.control {
-            Control::Connected(control) => Some(control),
-            Control::Idle(_) => None,
+            ControlStream::Connected(control) => Some(control),
+            ControlStream::Idle(_) => None,
         }
     }
 }

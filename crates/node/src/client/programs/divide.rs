@@ -25,7 +25,7 @@ const TOLD_MAX: usize = 64;
 /// intervals, this counts reports.
 #[derive(Debug, Default)]
 pub(in crate::client) struct Division {
-    parts: BTreeMap<Source, Part>,
+    parts: BTreeMap<Source, DividedFlow>,
     /// The time of the last report.
     last: Option<Instant>,
     /// The number of reports so far.
@@ -34,7 +34,7 @@ pub(in crate::client) struct Division {
 
 /// One flow inside the tunnel.
 #[derive(Debug, Default)]
-struct Part {
+struct DividedFlow {
     /// The bytes of payloads that came before the last report.
     arrived: u64,
     /// The rate of its payloads before the last report, in bits per second.
@@ -52,7 +52,7 @@ struct Part {
     told: u64,
 }
 
-impl Part {
+impl DividedFlow {
     const fn is_active(&self) -> bool {
         self.idle < IDLE_INTERVALS
     }
@@ -112,7 +112,7 @@ impl Division {
         let active = turns.len() as u64;
         turns.sort_by_key(|(_, part)| part.told);
         turns.truncate(TOLD_MAX);
-        let of = |(&source, part): (&Source, &Part)| {
+        let of = |(&source, part): (&Source, &DividedFlow)| {
             let part_of = |all: u64| match arrived {
                 0 => all / active,
                 _ => all.saturating_mul(part.arrived) / arrived,
@@ -145,7 +145,7 @@ impl Division {
         &self,
         info: &TunnelInfo,
         source: Source,
-        part: &Part,
+        part: &DividedFlow,
         part_of: &dyn Fn(u64) -> u64,
     ) -> TunnelInfo {
         let own = Claim { weight: part.weight, ..part.beside(part) };

@@ -15,7 +15,7 @@ use crate::{limits::Limits, node::Received, tcp::TcpId};
 /// What is known of the programs on loopback.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
-    by_tcp: BTreeMap<TcpId, Known>,
+    by_tcp: BTreeMap<TcpId, KnownProgram>,
     /// The connections of which the driver will be asked, each of them once.
     waiting: VecDeque<TcpId>,
     /// The connection of which the driver was asked.
@@ -26,7 +26,7 @@ pub(super) struct Owners {
 
 /// What is known of one program.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownProgram {
     /// The ports of its user in ascending order, and when they were known.
     ports: Option<(Box<[u16]>, Instant)>,
     /// Datagrams that wait for an answer.
@@ -37,7 +37,7 @@ struct Known {
     is_waiting: bool,
 }
 
-impl Known {
+impl KnownProgram {
     fn has(&self, port: u16) -> bool {
         self.ports.as_ref().is_some_and(|(ports, _)| ports.binary_search(&port).is_ok())
     }

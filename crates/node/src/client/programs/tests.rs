@@ -4,7 +4,7 @@ use bytes::BytesMut;
 
 use super::*;
 use crate::{
-    client::{Client, ClientConfig, HopConfig, Life, Task, Work, local::Password},
+    client::{Client, ClientConfig, ClientPhase, HopConfig, Task, Work, local::Password},
     node::{Input, Node},
     tcp::{TcpId, TcpOutput},
     test_start,
@@ -28,7 +28,7 @@ fn client(service: TcpService) -> Client {
     .unwrap();
     client.add_tcp_service(service);
     listen(&mut client);
-    client.life = Life::Running;
+    client.life = ClientPhase::Running;
     client
 }
 
@@ -126,7 +126,7 @@ fn a_client_without_its_standard_input_ends() {
         test_start(),
         Input::Tcp(TcpInput::Opened { tcp, result: Err(io::ErrorKind::NotFound) }),
     );
-    let Life::Ending { result, .. } = client.life else { panic!("it does not end") };
+    let ClientPhase::Ending { result, .. } = client.life else { panic!("it does not end") };
     assert_eq!(result, Err(ClientError::Stdio(io::ErrorKind::NotFound)));
 }
 

@@ -35,7 +35,7 @@ const PIECE: usize = 64 * 1024;
 
 /// One request of a download.
 #[derive(Debug)]
-struct Part {
+struct RangeRequest {
     /// The offset of its next byte in the file.
     offset: u64,
     /// The end of the part, exclusive. `None` while it is not known.
@@ -46,7 +46,7 @@ struct Part {
     has_ended: bool,
 }
 
-impl Part {
+impl RangeRequest {
     /// Whether an answer's range fits the request. The first range may be shorter, because the rest
     /// is requested after it. For that the total must be known.
     fn allows(&self, end: u64, total: Option<u64>, is_first: bool) -> bool {
@@ -88,7 +88,7 @@ pub(in crate::client) struct Fetch {
     relay: Option<Relay>,
     /// The upload, if this is not a download.
     upload: Option<Upload>,
-    parts: BTreeMap<StreamId, Part>,
+    parts: BTreeMap<StreamId, RangeRequest>,
     /// Ranges that could not be requested yet, because the origin allows no more streams.
     waiting: Vec<(u64, u64)>,
     etag: Option<HeaderValue>,
@@ -207,8 +207,10 @@ impl Fetch {
         if let Some(upload) = &mut self.upload {
             upload.begin(origin, stream);
         }
-        self.parts
-            .insert(stream, Part { offset: start, end, is_answered: false, has_ended: false });
+        self.parts.insert(
+            stream,
+            RangeRequest { offset: start, end, is_answered: false, has_ended: false },
+        );
         true
     }
 

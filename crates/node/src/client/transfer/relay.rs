@@ -58,7 +58,7 @@ pub(in crate::client) struct Relay {
     has_news: bool,
     /// When it goes without an acknowledgement.
     deadline: Option<Instant>,
-    pace: Pace,
+    pace: ReportPace,
     acks: Acks,
     renumbered: Renumbered,
     /// How many reports went to the origin.
@@ -73,7 +73,7 @@ impl Relay {
             latest: None,
             has_news: false,
             deadline: None,
-            pace: Pace::default(),
+            pace: ReportPace::default(),
             acks: Acks::default(),
             renumbered: Renumbered::new(),
             sent: 0,
@@ -194,12 +194,12 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 /// its last change of rate has done. Two reports in a round trip are as many as it can use for long,
 /// and some more while a tunnel finds its rate.
 #[derive(Debug, Default)]
-struct Pace {
+struct ReportPace {
     /// The time at which the reports that have gone would have gone at an even pace.
     even: Option<Instant>,
 }
 
-impl Pace {
+impl ReportPace {
     /// Reports that may go faster than the pace.
     const BURST: u32 = 16;
 
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn two_reports_go_in_a_round_trip_after_a_burst() {
-        let (mut pace, begin) = (Pace::default(), test_start());
+        let (mut pace, begin) = (ReportPace::default(), test_start());
         let rtt = Duration::from_millis(100);
         let mut count = |from: u64, to: u64| {
             let times = (from..to).map(|ms| begin + Duration::from_millis(ms));
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn reports_are_not_bounded_before_the_rtt_is_known() {
-        let (mut pace, now) = (Pace::default(), test_start());
+        let (mut pace, now) = (ReportPace::default(), test_start());
         assert!((0..100).all(|_| pace.allows(now, Duration::ZERO)));
     }
 }

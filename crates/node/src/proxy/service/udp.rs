@@ -118,7 +118,7 @@ pub(in crate::proxy) struct Relay {
 
 /// Datagrams of one flow to its target. All have the same size, except that the last may be
 /// shorter.
-struct Batch {
+struct TargetBatch {
     socket: SocketId,
     target: SocketAddr,
     flow: FlowId,
@@ -326,7 +326,7 @@ impl Proxy {
         now: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<Output> {
-        let mut batch: Option<Batch> = None;
+        let mut batch: Option<TargetBatch> = None;
         while let Some((id, payload)) = self.next_payload(now) {
             let flow = self.peers.flow_mut(id);
             let Some(Flow { stage: Stage::Open(Service::Udp(udp)), owner, last_active, .. }) = flow
@@ -361,8 +361,13 @@ impl Proxy {
             self.stats.to_target_datagrams += 1;
             self.stats.to_target_bytes += len as u64;
             buf.extend_from_slice(&payload);
-            let batch =
-                batch.get_or_insert(Batch { socket, target, flow: id, segment: len, count: 0 });
+            let batch = batch.get_or_insert(TargetBatch {
+                socket,
+                target,
+                flow: id,
+                segment: len,
+                count: 0,
+            });
             batch.count += 1;
             if batch.is_full(len) {
                 break;
@@ -434,7 +439,7 @@ impl Proxy {
     }
 }
 
-impl Batch {
+impl TargetBatch {
     /// Whether a payload of a flow may follow the `bytes` that the batch holds.
     fn takes(&self, flow: FlowId, len: usize, bytes: usize) -> bool {
         // GSO cannot send an empty payload as a segment of its own.

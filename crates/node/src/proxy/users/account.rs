@@ -86,7 +86,7 @@ impl Drop for Place {
 
 /// What one direction has carried.
 #[derive(Debug, Default)]
-struct Carried {
+struct DirectionBytes {
     bytes: AtomicU64,
     datagrams: AtomicU64,
     month_bytes: AtomicU64,
@@ -96,7 +96,7 @@ struct Carried {
     bucket: Bucket,
 }
 
-impl Carried {
+impl DirectionBytes {
     fn begin_month(&self) {
         self.month_bytes.store(0, Relaxed);
         self.kept_bytes.store(0, Relaxed);
@@ -134,8 +134,8 @@ pub(in crate::proxy) struct Account {
     flow_rate: CountBucket,
     /// The lines of the log about the user's flows.
     log_lines: CountBucket,
-    to_target: Carried,
-    to_client: Carried,
+    to_target: DirectionBytes,
+    to_client: DirectionBytes,
     refused: [AtomicU64; Refusal::NUMBER],
     month_max: AtomicU64,
     /// Seconds since 1970; 0 stands for never.
@@ -163,8 +163,8 @@ impl Account {
             gauges: Default::default(),
             flow_rate: CountBucket::default(),
             log_lines,
-            to_target: Carried::default(),
-            to_client: Carried::default(),
+            to_target: DirectionBytes::default(),
+            to_client: DirectionBytes::default(),
             refused: Default::default(),
             month_max: AtomicU64::new(u64::MAX),
             last_seen: AtomicU64::new(0),
@@ -185,7 +185,7 @@ impl Account {
         }
     }
 
-    const fn carried(&self, direction: Direction) -> &Carried {
+    const fn carried(&self, direction: Direction) -> &DirectionBytes {
         match direction {
             Direction::ToTarget => &self.to_target,
             Direction::ToClient => &self.to_client,
@@ -331,7 +331,7 @@ impl Account {
         &self,
         usage: &KeptUsage,
         month: Option<Month>,
-    ) -> impl Iterator<Item = (&Carried, u64)> + use<'_> {
+    ) -> impl Iterator<Item = (&DirectionBytes, u64)> + use<'_> {
         let EachWay { to_target, to_client } = usage.bytes;
         let is_of_month = Some(usage.month) == month;
         let both = [(&self.to_target, to_target), (&self.to_client, to_client)];
@@ -342,7 +342,7 @@ impl Account {
         self.each_way(|carried| &carried.month_bytes)
     }
 
-    fn each_way(&self, counter: fn(&Carried) -> &AtomicU64) -> EachWay {
+    fn each_way(&self, counter: fn(&DirectionBytes) -> &AtomicU64) -> EachWay {
         let of = |carried| counter(carried).load(Relaxed);
         EachWay { to_target: of(&self.to_target), to_client: of(&self.to_client) }
     }

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::Contents;
+use super::PacketContents;
 use crate::impossible::impossible;
 use crate::stats::Overhead;
 
@@ -48,7 +48,7 @@ pub(super) struct Packet {
     pub(super) tag: Tag,
     /// The bytes of the whole packet.
     pub(super) size: u64,
-    pub(super) contents: Contents,
+    pub(super) contents: PacketContents,
     /// The packets in its DATAGRAM frames.
     pub(super) inner: Vec<Tag>,
 }
@@ -135,10 +135,10 @@ struct Open {
 
 /// The account of a chain, which the observers of its connections keep together. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger(Arc<Mutex<Account>>);
+pub(crate) struct Ledger(Arc<Mutex<LayerAccount>>);
 
 #[derive(Debug, Default)]
-struct Account {
+struct LayerAccount {
     totals: Overhead,
     /// What was sent on inner layers, for the packets around it.
     sent: Recent<Class>,
@@ -163,7 +163,7 @@ impl Ledger {
         Layer { ledger: self.clone(), is_outermost, is_end_to_end }
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Account) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut LayerAccount) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -205,7 +205,7 @@ impl Layer {
         });
     }
 
-    fn count(&self, account: &mut Account, packet: &Packet) {
+    fn count(&self, account: &mut LayerAccount, packet: &Packet) {
         if self.is_end_to_end {
             account.totals.data_packets += u64::from(packet.contents.has_stream);
         } else {
@@ -249,7 +249,7 @@ impl Layer {
     }
 }
 
-impl Account {
+impl LayerAccount {
     /// Counts an outermost packet.
     const fn settle(&mut self, class: Class, size: u64) {
         self.totals.ack_bytes += class.overhead(size);

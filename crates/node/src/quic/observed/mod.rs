@@ -80,7 +80,7 @@ pub(super) struct Arrived {
 
 /// The contents of one packet.
 #[derive(Clone, Copy, Debug, Default)]
-struct Contents {
+struct PacketContents {
     ack_frames: u64,
     ack_bytes: u64,
     has_stream: bool,
@@ -88,7 +88,7 @@ struct Contents {
     has_others: bool,
 }
 
-impl Contents {
+impl PacketContents {
     fn read(payload: &[u8], mut on_datagram: impl FnMut(&[u8])) -> Self {
         let mut contents = Self::default();
         for frame in QuicFrames::new(payload) {
@@ -221,9 +221,9 @@ impl Observed {
 
     /// Reads the payload of a packet. If the connection has a place in a chain, also returns the tags of the
     /// packets inside.
-    fn read(&self, payload: &[u8]) -> (Contents, Vec<Tag>) {
+    fn read(&self, payload: &[u8]) -> (PacketContents, Vec<Tag>) {
         let mut inner = Vec::new();
-        let contents = Contents::read(payload, |packet| {
+        let contents = PacketContents::read(payload, |packet| {
             if self.layer.is_some() {
                 inner.push(Tag::of(packet));
             }
@@ -231,7 +231,7 @@ impl Observed {
         (contents, inner)
     }
 
-    fn on_arrived(&mut self, contents: &Contents, packet_number: u64) {
+    fn on_arrived(&mut self, contents: &PacketContents, packet_number: u64) {
         let is_next = self.largest.is_none_or(|largest| packet_number == largest + 1);
         self.largest = self.largest.max(Some(packet_number));
         let arrived = &mut self.arrived;

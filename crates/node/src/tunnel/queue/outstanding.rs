@@ -141,7 +141,7 @@ pub(super) struct FlowRepair {
     floor: u64,
     /// Payloads with a lower number were sent without a number.
     numbered_from: u64,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<KeptPayload>,
     bytes: usize,
     /// Numbers of the datagrams that were lost, or that the engine did not take.
     waiting: BTreeSet<u64>,
@@ -149,7 +149,7 @@ pub(super) struct FlowRepair {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptPayload {
     /// `None`: the datagram was acknowledged or given up, or it is not encoded yet.
     data: Option<Bytes>,
     /// When the payload entered the queue.
@@ -166,7 +166,7 @@ struct Kept {
 
 /// Why a datagram is given up.
 #[derive(Clone, Copy)]
-enum Cause {
+enum GiveUpReason {
     Time,
     Deadline,
     Limit,
@@ -174,7 +174,7 @@ enum Cause {
     Unknown,
 }
 
-impl Cause {
+impl GiveUpReason {
     const fn counter(self, given_up: &mut GivenUp) -> &mut u64 {
         match self {
             Self::Time => &mut given_up.time,
@@ -297,7 +297,7 @@ impl Outstanding {
                 Delivery::Acked => self.stop_repair(stream, number, None),
                 Delivery::Lost if self.on_lost(now, stream, number) => lost(stream),
                 Delivery::Lost => {}
-                Delivery::Unknown => self.stop_repair(stream, number, Some(Cause::Unknown)),
+                Delivery::Unknown => self.stop_repair(stream, number, Some(GiveUpReason::Unknown)),
             }
         }
         if is_acked {
@@ -337,9 +337,10 @@ impl Outstanding {
     }
 
     /// Stops the repair of a datagram, which was acknowledged (no cause) or is given up.
-    fn stop_repair(&mut self, stream: StreamId, number: u64, cause: Option<Cause>) {
+    fn stop_repair(&mut self, stream: StreamId, number: u64, cause: Option<GiveUpReason>) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
-        let Some(data) = flow.kept_mut(number).and_then(|kept| kept.data.take()) else { return }; // it has arrived or is given up, or went in a capsule
+        // Otherwise it has arrived or is given up, or went in a capsule.
+        let Some(data) = flow.kept_mut(number).and_then(|kept| kept.data.take()) else { return };
         flow.bytes -= data.len();
         self.bytes -= data.len();
         if flow.waiting.remove(&number) {
@@ -381,7 +382,7 @@ impl Outstanding {
         let Some(flow) = self.flows.get_mut(&stream) else { return impossible("it stays") };
         let number = flow.next();
         self.numbers += 1;
-        flow.kept.push_back(Kept {
+        flow.kept.push_back(KeptPayload {
             data: None,
             since,
             numbered_at: ack_time,
@@ -404,7 +405,7 @@ impl Outstanding {
         let oldest = flow.floor;
         let Some(kept) = flow.kept.front_mut() else { return false }; // there is none
         kept.is_in_capsule = false;
-        self.stop_repair(stream, oldest, Some(Cause::Room));
+        self.stop_repair(stream, oldest, Some(GiveUpReason::Room));
         // A number in a capsule has no datagram whose repair stops.
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
         self.numbers -= flow.raise_floor(self.ack_time, self.smoothed_rtt);
@@ -535,11 +536,11 @@ impl FlowRepair {
         self.floor + self.kept.len() as u64
     }
 
-    fn kept(&self, number: u64) -> Option<&Kept> {
+    fn kept(&self, number: u64) -> Option<&KeptPayload> {
         self.kept.get(usize::try_from(number.checked_sub(self.floor)?).ok()?)
     }
 
-    fn kept_mut(&mut self, number: u64) -> Option<&mut Kept> {
+    fn kept_mut(&mut self, number: u64) -> Option<&mut KeptPayload> {
         self.kept.get_mut(usize::try_from(number.checked_sub(self.floor)?).ok()?)
     }
 
@@ -550,14 +551,14 @@ impl FlowRepair {
         number: u64,
         ack_time: Duration,
         smoothed_rtt: Duration,
-    ) -> Option<Cause> {
+    ) -> Option<GiveUpReason> {
         let kept = self.kept(number)?;
         if self.plan.is_too_old(now, kept.since) {
-            Some(Cause::Deadline)
+            Some(GiveUpReason::Deadline)
         } else if self.plan.limit.is_some_and(|limit| kept.sends > u32::from(limit)) {
-            Some(Cause::Limit)
+            Some(GiveUpReason::Limit)
         } else if ack_time.saturating_sub(kept.numbered_at) > smoothed_rtt * RTTS {
-            Some(Cause::Time)
+            Some(GiveUpReason::Time)
         } else {
             None
         }

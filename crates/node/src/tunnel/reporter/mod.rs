@@ -93,7 +93,7 @@ struct Active {
 /// The turn of a flow's report among those that are due: first reports, then those of the flows that
 /// have waited longest.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
+struct ReportTurn {
     is_later: bool,
     reported: Option<Instant>,
     stream: StreamId,
@@ -127,8 +127,8 @@ impl Active {
         self.least_queue = self.least_queue.min(len);
     }
 
-    const fn turn(&self, stream: StreamId) -> Turn {
-        Turn { is_later: self.is_later, reported: self.reported, stream }
+    const fn turn(&self, stream: StreamId) -> ReportTurn {
+        ReportTurn { is_later: self.is_later, reported: self.reported, stream }
     }
 
     /// Begins new measurements after a report.
@@ -307,7 +307,7 @@ impl Reporter {
         let mut turns: Vec<_> = self.active.iter().map(|(&it, flow)| flow.turn(it)).collect();
         turns.sort_unstable();
         let mut reports = Vec::new();
-        for Turn { is_later, stream, .. } in turns {
+        for ReportTurn { is_later, stream, .. } in turns {
             if !self.budget.as_mut().is_none_or(|budget| budget.spend(!is_later)) {
                 break;
             }
