@@ -34,7 +34,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use self::sockets::{Lane, Slot};
+use self::sockets::{Lane, OpenSocket};
 use crate::{
     alarm::Alarm,
     clock,
@@ -210,7 +210,7 @@ struct Driver<'a, N, A> {
     /// Limits the warnings about sockets that cannot be opened.
     refused: Seldom,
 
-    sockets: BTreeMap<SocketId, Slot>,
+    sockets: BTreeMap<SocketId, OpenSocket>,
     ready_list: Arc<ReadyList<Lane>>,
     /// The sockets from which the driver receives in this round.
     readable: Vec<Lane>,

@@ -58,7 +58,7 @@ use crate::{
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A running network for one download.
-pub(super) struct Network {
+pub(super) struct DemoNetwork {
     journey: Journey,
     transport: Transport,
     /// Both servers' certificate and CA.
@@ -72,7 +72,7 @@ pub(super) struct Network {
     links: Vec<LinkThread>,
 }
 
-impl Network {
+impl DemoNetwork {
     /// Starts all hosts and links except the client. The hosts write the gauges from now on.
     pub(super) fn start(
         journey: Journey,

@@ -14,7 +14,7 @@ use tandem_netem::Seed;
 use tandem_server::process::{self, Signals, log};
 use tokio::sync::oneshot;
 
-use super::{direction::Direction, link_args::LinkArgs};
+use super::{direction::DirectionCounters, link_args::LinkArgs};
 use crate::{
     error::{CliError, ConfigError},
     text,
@@ -114,8 +114,8 @@ fn obtain(name: &NetnsName) -> Result<Namespace, TunError> {
 /// The counters in JSON. Bytes are those of IP packets.
 #[derive(Debug, Serialize)]
 struct LinkCountersJson {
-    to_target: Direction,
-    to_client: Direction,
+    to_target: DirectionCounters,
+    to_client: DirectionCounters,
     near: EndReport,
     far: EndReport,
     /// Lateness of packets in microseconds: the median and the 99th percentile, both to within a
@@ -146,8 +146,8 @@ impl LinkCountersJson {
         };
         let lateness = &counters.lateness;
         Self {
-            to_target: Direction::of_first(&counters.to_target),
-            to_client: Direction::of_first(&counters.to_client),
+            to_target: DirectionCounters::of_first(&counters.to_target),
+            to_client: DirectionCounters::of_first(&counters.to_client),
             near: end(counters.near, near_missed),
             far: end(counters.far, far_missed),
             lateness_p50_us: lateness.percentile(50).as_micros(),
@@ -170,8 +170,8 @@ mod tests {
             refused_packets: 0,
         };
         let report = LinkCountersJson {
-            to_target: Direction::of_first(&[]),
-            to_client: Direction::of_first(&[]),
+            to_target: DirectionCounters::of_first(&[]),
+            to_client: DirectionCounters::of_first(&[]),
             near: end(),
             far: end(),
             lateness_p50_us: 0,

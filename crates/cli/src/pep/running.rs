@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use super::{
     Counters, PepSetup, TcpFormFlag,
-    findings::{self, State},
+    findings::{self, FindingState},
     rights,
 };
 use crate::{
@@ -44,7 +44,9 @@ pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Resul
     let system = |what| move |error| SystemError { what, error };
     let user = setup.user.as_deref().map(rights::user).transpose();
     let user = user.map_err(system("switch the user"))?;
-    for finding in findings::of(setup).iter().filter(|finding| finding.state == State::Warning) {
+    for finding in
+        findings::of(setup).iter().filter(|finding| finding.state == FindingState::Warning)
+    {
         warn!("{finding}");
     }
     // From here on a signal ends the program only after it has detached everything.

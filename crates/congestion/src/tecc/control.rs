@@ -12,7 +12,7 @@ use tandem_wire::TunnelInfo;
 
 use super::{
     config::{Leg, RetransmissionUnits, TeccConfig, WindowRtt},
-    guard::{BehindProxy, Delays, Trust},
+    guard::{BehindProxy, E2eDelays, Trust},
     is_older,
 };
 use crate::{Ack, Applied, Factor};
@@ -128,7 +128,7 @@ impl Control {
             let (least_rtt, smoothed_rtt) = self.rtts();
             let cycle_rtt = self.cycle_rtt.take();
             let silence = std::mem::take(&mut self.cycle_silence);
-            let delays = Delays { least_rtt, smoothed_rtt, cycle_rtt, silence };
+            let delays = E2eDelays { least_rtt, smoothed_rtt, cycle_rtt, silence };
             self.behind_proxy.on_report(now, info, rate, delays);
         }
         self.report = Some((now, *info));

@@ -61,7 +61,7 @@ struct SeenReport {
 
 /// The end-to-end measurements that a report is compared with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Delays {
+pub(super) struct E2eDelays {
     pub(super) least_rtt: Duration,
     pub(super) smoothed_rtt: Duration,
     /// The least RTT since the previous report.
@@ -94,7 +94,7 @@ impl BehindProxy {
         now: Instant,
         info: &TunnelInfo,
         rate: Rate,
-        Delays { least_rtt, smoothed_rtt, cycle_rtt, silence }: Delays,
+        E2eDelays { least_rtt, smoothed_rtt, cycle_rtt, silence }: E2eDelays,
     ) {
         let in_tunnel = in_tunnel(info);
         let (rtt, arrival_rate) = (cycle_rtt, info.arrival_rate);

@@ -26,7 +26,7 @@ const SPARE_PIECES_MAX: usize = 8;
 
 pub(super) struct Connection {
     pub(super) stream: Stream,
-    pub(super) stage: Stage,
+    pub(super) stage: ConnectionStage,
     /// The largest number of bytes that the node wants to read now.
     pub(super) read_max: Option<usize>,
     /// The user whose turns this one takes.
@@ -46,7 +46,7 @@ pub(super) struct Connection {
 
 /// The life of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ConnectionStage {
     /// The node does not know yet that the connection is open.
     Opening {
         peer: SocketAddr,
@@ -78,7 +78,7 @@ pub(super) enum Wrote {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, stage: Stage, waker: Waker) -> Self {
+    pub(super) fn new(stream: Stream, stage: ConnectionStage, waker: Waker) -> Self {
         Self {
             stream,
             stage,
@@ -126,7 +126,7 @@ impl Connection {
     }
 
     pub(super) fn is_closing(&self) -> bool {
-        matches!(self.stage, Stage::Closing { .. })
+        matches!(self.stage, ConnectionStage::Closing { .. })
     }
 
     /// Returns whether there is something to write, or a FIN to send.
@@ -178,7 +178,7 @@ impl Connection {
         stats.tcp_write_calls += 1;
         stats.tcp_bytes_written += count as u64;
         self.written += count;
-        if let Stage::Closing { has_progress } = &mut self.stage {
+        if let ConnectionStage::Closing { has_progress } = &mut self.stage {
             *has_progress = true;
         }
         let mut left = count;

@@ -39,7 +39,7 @@ use tracing::{debug, warn};
 
 pub use self::closing::TCP_CLOSING_MAX;
 use self::{
-    connection::{Connection, Stage, Wrote},
+    connection::{Connection, ConnectionStage, Wrote},
     listener::Listener,
     scratch::Scratch,
     stdio::{AllWritten, Stdio},
@@ -239,7 +239,7 @@ impl Tcp {
             Poll::Pending => {}
             Poll::Ready(Ok((stream, peer))) => {
                 entry.wanted = None;
-                self.insert(tcp, Stream::from_tcp(stream), Stage::Open);
+                self.insert(tcp, Stream::from_tcp(stream), ConnectionStage::Open);
                 self.opened(tcp, peer, stats);
             }
             // The peer gave up before the node took the connection.
@@ -267,14 +267,14 @@ impl Tcp {
     ) {
         match stream {
             Ok(stream) => {
-                self.insert(tcp, stream, Stage::Opening { peer });
+                self.insert(tcp, stream, ConnectionStage::Opening { peer });
                 self.ready.push_back(WakerKey::Connection(tcp)); // the first look arms the waker
             }
             Err(error) => self.refuse(tcp, peer, &error, stats),
         }
     }
 
-    fn insert(&mut self, tcp: TcpId, stream: Stream, stage: Stage) {
+    fn insert(&mut self, tcp: TcpId, stream: Stream, stage: ConnectionStage) {
         let waker = self.ready_list.waker(WakerKey::Connection(tcp));
         self.connections.insert(tcp, Connection::new(stream, stage, waker));
     }
@@ -317,11 +317,11 @@ impl Tcp {
     /// Does what a connection waits for. Returns what was read for the node.
     fn serve_connection(&mut self, tcp: TcpId, stats: &mut DriverStats) -> Option<Bytes> {
         let entry = self.connections.get_mut(&tcp)?;
-        if let Stage::Opening { peer } = entry.stage {
+        if let ConnectionStage::Opening { peer } = entry.stage {
             match entry.poll_connected() {
                 Poll::Pending => return None,
                 Poll::Ready(Ok(())) => {
-                    entry.stage = Stage::Open;
+                    entry.stage = ConnectionStage::Open;
                     self.opened(tcp, peer, stats);
                 }
                 Poll::Ready(Err(error)) => {
@@ -375,7 +375,7 @@ impl Tcp {
 
     fn write(&mut self, tcp: TcpId, stats: &mut DriverStats) {
         let Some(entry) = self.connections.get_mut(&tcp) else { return };
-        if matches!(entry.stage, Stage::Opening { .. }) {
+        if matches!(entry.stage, ConnectionStage::Opening { .. }) {
             return;
         }
         let was_told = entry.written == 0;

@@ -15,8 +15,8 @@ use tandem_wire::{
 
 use super::{
     Batch, FORWARDING, LongHeader, Outbox, SEAL,
-    ids::Ids,
-    registry::{End, Registry, Target, Violation, Virtual},
+    ids::PrefixFreeMap,
+    registry::{End, KnownTarget, Registry, Violation, Virtual},
 };
 use crate::{
     fields::only_line,
@@ -50,7 +50,7 @@ pub(crate) struct Beside {
     wish: Wish,
     flows: BTreeMap<StreamId, BesideFlow>,
     /// The flows of the IDs at which the proxy sends packets.
-    ids: Ids<StreamId>,
+    ids: PrefixFreeMap<StreamId>,
     outbox: Outbox<()>,
     /// IDs of the proxy's choice that no flow uses any longer, until the hop before this one knows.
     gone: Vec<Virtual>,
@@ -123,7 +123,7 @@ impl Beside {
         Self {
             wish,
             flows: BTreeMap::new(),
-            ids: Ids::default(),
+            ids: PrefixFreeMap::default(),
             outbox: Outbox::default(),
             gone: Vec::new(),
             beat: BEAT,
@@ -141,7 +141,7 @@ impl Beside {
     /// The state for a new connection to the same proxy.
     pub(crate) fn renew(&mut self) {
         self.flows.clear();
-        self.ids = Ids::default();
+        self.ids = PrefixFreeMap::default();
         self.outbox = Outbox::default();
         self.gone.clear();
         self.next_beat = None;
@@ -434,7 +434,7 @@ impl Beside {
 }
 
 /// Forgets the IDs at which this client receives no longer.
-fn retire(ids: &mut Ids<StreamId>, gone: &mut Vec<Virtual>, registry: &mut Registry) {
+fn retire(ids: &mut PrefixFreeMap<StreamId>, gone: &mut Vec<Virtual>, registry: &mut Registry) {
     for id in registry.take_retired() {
         if id.end == End::Client {
             ids.remove(&id.id);
@@ -453,9 +453,9 @@ impl Forwarding {
         }
         let Some(registry) = &self.registry else { return false }; // not granted
         let (id, virtual_id) = match registry.target_of(payload) {
-            Target::Mapped { id, virtual_id } => (id, virtual_id),
-            Target::Unmapped => return false,
-            Target::Unknown => {
+            KnownTarget::Mapped { id, virtual_id } => (id, virtual_id),
+            KnownTarget::Unmapped => return false,
+            KnownTarget::Unknown => {
                 self.see_other_target(payload);
                 return false;
             }

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::{
     Batch, FORWARDING, Outbox, PORT_SHARING, SEAL, VIRTUAL_LEN_MIN,
-    ids::Ids,
+    ids::PrefixFreeMap,
     mapping::{Mapping, Reply},
     registry::Violation,
 };
@@ -49,7 +49,7 @@ pub(crate) struct Asked {
 pub(crate) struct BesideFlows {
     flows: BTreeMap<FlowId, MappedFlow>,
     /// The flows of the IDs at which clients send packets.
-    ids: Ids<FlowId>,
+    ids: PrefixFreeMap<FlowId>,
     outbox: Outbox<Way>,
     reset: Option<ResetKeys>,
     random: Generator,
@@ -163,7 +163,7 @@ impl BesideFlows {
     pub(crate) fn new(transport: &Transport, seed: Option<u64>) -> Self {
         Self {
             flows: BTreeMap::new(),
-            ids: Ids::default(),
+            ids: PrefixFreeMap::default(),
             outbox: Outbox::default(),
             reset: ResetKeys::new(transport),
             random: quic::rng(seed.map(|seed| seed.wrapping_add(4))),
@@ -365,7 +365,7 @@ impl BesideFlows {
 /// A new ID of this length or more at which clients send packets of a flow. Load balancers and the operating system
 /// give the packets to this node.
 fn new_id(
-    ids: &mut Ids<FlowId>,
+    ids: &mut PrefixFreeMap<FlowId>,
     (random, choice): (&mut Generator, &ConnectionIds),
     (len, flow): (usize, FlowId),
 ) -> ConnectionId {

@@ -6,7 +6,7 @@ use rand::RngCore;
 
 use super::{
     Client, ClientConfig, ClientPhase, FetchConfig, HopConfig, Task, TunnelMode, Work,
-    chain::{Chain, Hop, Peer, Settings},
+    chain::{Chain, Hop, Peer, PeerSettings},
     first::First,
     programs::Programs,
     recovery::Recovery,
@@ -127,7 +127,7 @@ impl SharedConfig<'_> {
         let authority = authority(&fetch.host, fetch.port);
         let relays = (is_reported || fetch.relays_feedback) && fetch.upload.is_none();
         let window = fetch.transport.receive_window;
-        let settings = Settings {
+        let settings = PeerSettings {
             host: fetch.host.clone(),
             port: fetch.port,
             authority: authority.clone(),
@@ -179,7 +179,7 @@ fn hop(
 ) -> Result<Hop, ConfigError> {
     let HopConfig { template, others, tls, transport, token, mode } = config;
     let keep_alive = Some(limits.tunnel_idle / 3);
-    let settings = Settings {
+    let settings = PeerSettings {
         host: template.host().to_owned(),
         port: template.port(),
         authority: template.authority().to_owned(),

@@ -12,7 +12,7 @@ use tandem_wire::{Code, ResponseHead};
 use super::{
     Client, ClientPhase, Work,
     chain::{Carries, FlowEnd, INSIDE_TUNNEL, Request, grants},
-    first::{self, First, Outcome},
+    first::{self, First, RaceOutcome},
     programs::{Ending, Programs, Source, Verdict},
 };
 use crate::{
@@ -27,20 +27,20 @@ impl Client {
     pub(super) fn with_first(
         &mut self,
         now: Instant,
-        act: impl FnOnce(&mut First, &mut first::Context<'_>) -> Option<Outcome>,
+        act: impl FnOnce(&mut First, &mut first::ChoiceContext<'_>) -> Option<RaceOutcome>,
     ) {
         let Self { first, chain, outputs, next_socket, limits, recovery, .. } = self;
         let random = recovery.jitter.generator();
-        let mut cx = first::Context { now, chain, outputs, next_socket, limits, random };
+        let mut cx = first::ChoiceContext { now, chain, outputs, next_socket, limits, random };
         if let Some(outcome) = act(first, &mut cx) {
             self.on_race_over(now, outcome);
         }
     }
 
-    fn on_race_over(&mut self, now: Instant, outcome: Outcome) {
+    fn on_race_over(&mut self, now: Instant, outcome: RaceOutcome) {
         match outcome {
-            Outcome::Lost(error) => self.on_peer_failed(now, 0, error),
-            Outcome::Won(mut won) => {
+            RaceOutcome::Lost(error) => self.on_peer_failed(now, 0, error),
+            RaceOutcome::Won(mut won) => {
                 // The hops are reset before they get the new connection.
                 if let Some(error) = won.left.take() {
                     self.tell_of_loss(0, error, Duration::ZERO);

@@ -32,7 +32,7 @@ enum PeerStream {
 
 /// What a unidirectional stream of the peer has.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum PeerStreamItem {
     /// A frame of the control stream.
     Frame(Frame),
     /// The stream continues this request stream. Its bytes follow, and are not read here.
@@ -98,7 +98,7 @@ impl ControlStreams {
         &mut self,
         connection: &mut Connection,
         stream: StreamId,
-    ) -> Result<Option<Item>, ConnectionError> {
+    ) -> Result<Option<PeerStreamItem>, ConnectionError> {
         loop {
             let peer = self
                 .peers
@@ -107,7 +107,7 @@ impl ControlStreams {
             if let PeerStream::Control(decoder) = peer
                 && let Some(frame) = decoder.next()?
             {
-                return Ok(Some(Item::Frame(frame)));
+                return Ok(Some(PeerStreamItem::Frame(frame)));
             }
             let read = match peer {
                 PeerStream::TypeUnknown(bytes) | PeerStream::Continuation(bytes) => {
@@ -133,7 +133,7 @@ impl ControlStreams {
                     bytes.extend_from_slice(&data);
                     if let Ok(request) = VarInt::decode(&mut bytes.clone()) {
                         self.peers.remove(&stream);
-                        return Ok(Some(Item::Continues(StreamId(request.get()))));
+                        return Ok(Some(PeerStreamItem::Continues(StreamId(request.get()))));
                     }
                 }
             }
@@ -196,7 +196,7 @@ impl ControlStreams {
         Ok(())
     }
 
-    fn on_end(&mut self, stream: StreamId) -> Result<Option<Item>, ConnectionError> {
+    fn on_end(&mut self, stream: StreamId) -> Result<Option<PeerStreamItem>, ConnectionError> {
         match self.peers.remove(&stream) {
             // RFC 9114 §6.2.1 and RFC 9204 §4.2: critical streams must not be closed.
             Some(PeerStream::Control(_) | PeerStream::Qpack(_)) => Err(ConnectionError {

@@ -45,7 +45,7 @@ pub use self::{
 };
 use self::{
     flow::End,
-    flow_log::{FlowLog, Line},
+    flow_log::{FlowLine, FlowLog},
     peers::Peers,
     pep::ProxyPep,
     request::{Admission, Asks},
@@ -289,7 +289,7 @@ impl Proxy {
             server::Event::Connected => {
                 if let Some(peer) = self.peers.get(id)
                     && self.log_clients
-                    && self.log.may_log_connection(Line::Opened)
+                    && self.log.may_log_connection(FlowLine::Opened)
                 {
                     let client = peer.standing.client;
                     info!(connection = id.0, %client, "connection opened");
@@ -333,7 +333,7 @@ impl Proxy {
         for (stream, mut flow) in flows {
             self.release((id, stream), &mut flow, &End::WithConnection);
         }
-        if self.log_clients && self.log.may_log_connection(Line::Closed) {
+        if self.log_clients && self.log.may_log_connection(FlowLine::Closed) {
             let user = standing.user.as_ref().map(display);
             info!(connection = id.0, user, client = %standing.client, "connection closed");
         }

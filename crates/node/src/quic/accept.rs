@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use super::{
     Connection, ConnectionId, Heaviest, LossDetection, Returning, Steering, Transport,
     amplification::Unvalidated,
-    budget::{Budget, Part, Spent},
+    budget::{Budget, BudgetPart, Spent},
     endpoint::{Endpoint, Peer},
     event::{Closed, Event},
     first_size,
@@ -72,11 +72,11 @@ impl FirstPacket {
 
     /// The part of the budget that such peers may use. So forged packets take nothing from peers with real addresses,
     /// and strangers take nothing from clients that come again.
-    const fn part(self) -> Part {
+    const fn part(self) -> BudgetPart {
         match self {
-            Self::Unproven => Part::Half,
-            Self::Proven => Part::ThreeQuarters,
-            Self::Returning => Part::All,
+            Self::Unproven => BudgetPart::Half,
+            Self::Proven => BudgetPart::ThreeQuarters,
+            Self::Returning => BudgetPart::All,
         }
     }
 }

@@ -32,7 +32,7 @@ use super::{
     pep::{Listener, PepAckStats},
     qlog::{Place, Qlogs},
     returning::Given,
-    undecided::{Packet, Undecided},
+    undecided::{Undecided, WaitingPacket},
 };
 use crate::{
     limits::Limits,
@@ -254,7 +254,7 @@ impl Endpoint {
             return None;
         }
         if let Some(id) = short_id.filter(|id| self.ids.may_answer_later(id)) {
-            self.undecided.insert(id, Packet::new(now, path, &payload));
+            self.undecided.insert(id, WaitingPacket::new(now, path, &payload));
         }
         let len = payload.len();
         let mut answer = Vec::new();
@@ -296,7 +296,7 @@ impl Endpoint {
     /// Answers the packets of machines that are now known to be gone.
     fn answer_undecided(&mut self, now: Instant) {
         let is_gone = |id: &tandem_wire::ConnectionId| self.ids.is_owner_gone(id) == Some(true);
-        for (id, Packet { path, payload, .. }) in self.undecided.decide(now, is_gone) {
+        for (id, WaitingPacket { path, payload, .. }) in self.undecided.decide(now, is_gone) {
             let mut answer = Vec::new();
             if let Some(DatagramEvent::Response(transmit)) =
                 self.inner.handle(now, path, None, payload, &mut answer)

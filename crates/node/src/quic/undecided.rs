@@ -31,20 +31,20 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// The last packet of each connection that waits for an answer.
 #[derive(Debug, Default)]
 pub(super) struct Undecided {
-    packets: BTreeMap<ConnectionId, Packet>,
+    packets: BTreeMap<ConnectionId, WaitingPacket>,
     /// When to look whether their machines are gone. `None` if no packet waits.
     next_look: Option<Instant>,
 }
 
 /// The beginning of a packet that waits.
 #[derive(Debug, PartialEq)]
-pub(super) struct Packet {
+pub(super) struct WaitingPacket {
     came: Instant,
     pub(super) path: FourTuple,
     pub(super) payload: BytesMut,
 }
 
-impl Packet {
+impl WaitingPacket {
     /// The beginning of this packet.
     pub(super) fn new(now: Instant, path: FourTuple, payload: &[u8]) -> Self {
         let kept = payload.get(..KEPT_LEN).unwrap_or(payload);
@@ -54,7 +54,7 @@ impl Packet {
 
 impl Undecided {
     /// Keeps a packet instead of the last one with its connection ID, if there is room.
-    pub(super) fn insert(&mut self, id: ConnectionId, packet: Packet) {
+    pub(super) fn insert(&mut self, id: ConnectionId, packet: WaitingPacket) {
         if self.packets.len() >= WAITING_MAX && !self.packets.contains_key(&id) {
             return;
         }
@@ -73,7 +73,7 @@ impl Undecided {
         &mut self,
         now: Instant,
         is_gone: impl Fn(&ConnectionId) -> bool,
-    ) -> Vec<(ConnectionId, Packet)> {
+    ) -> Vec<(ConnectionId, WaitingPacket)> {
         if self.next_look.is_none_or(|at| at > now) {
             return Vec::new();
         }
@@ -96,9 +96,9 @@ mod tests {
         ConnectionId::try_from(&number.to_be_bytes()[..]).unwrap()
     }
 
-    fn packet(came: Instant, len: usize) -> Packet {
+    fn packet(came: Instant, len: usize) -> WaitingPacket {
         let client = SocketAddr::from(([10, 0, 0, 1], 1000));
-        Packet::new(came, FourTuple::new(client, None), &vec![0x40; len])
+        WaitingPacket::new(came, FourTuple::new(client, None), &vec![0x40; len])
     }
 
     #[test]

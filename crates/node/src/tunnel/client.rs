@@ -14,7 +14,7 @@ use super::{
     TooLarge,
     agreement::{Granted, LIMIT_LEAST, Wishes, limit_to_ask},
     capsules::encode_limit,
-    contexts::{Context, NUMBERED_BY_CLIENT},
+    contexts::{NUMBERED_BY_CLIENT, PayloadKind},
     doubt::Doubt,
     queue::NUMBERS,
 };
@@ -310,7 +310,7 @@ impl ClientTunnel {
             return impossible("only what was requested is granted");
         };
         if let Some(context_id) = granted.reports {
-            flow.contexts.register(context_id, Context::Report { newest: None });
+            flow.contexts.register(context_id, PayloadKind::Report { newest: None });
         }
         if let Some(wish) = flow.wish {
             self.fields_ignored += ignored;

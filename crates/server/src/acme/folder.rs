@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     process::WriteError,
-    tls::{AcmeSetup, Life, life_of},
+    tls::{AcmeSetup, Validity, life_of},
 };
 
 /// Only the owner can read what is in the folder.
@@ -41,7 +41,7 @@ impl<'a> Folder<'a> {
 
     /// When a certificate has to be ordered. That is at once if there is none for all names.
     pub(super) fn due(&self) -> SystemTime {
-        let Some(Life { from, until, names }) = life_of(&self.setup.file()) else {
+        let Some(Validity { from, until, names }) = life_of(&self.setup.file()) else {
             return UNIX_EPOCH;
         };
         let has = |name: &String| names.iter().any(|other| other.eq_ignore_ascii_case(name));

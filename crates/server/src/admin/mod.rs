@@ -29,7 +29,7 @@ use tandem_net::{
 use tandem_node::{limits::Limits, proxy::Users, stats::Stats, status::Status};
 
 use self::board::Board;
-pub(crate) use self::paths::{Lost, PathTotals, PlaceCounts, Places};
+pub(crate) use self::paths::{LostAtPlaces, PathTotals, PlaceCounts, SecondsAtPlaces};
 pub use self::{
     addr::AdminAddr,
     now::{Now, Tunnel, User},

@@ -16,7 +16,7 @@ use tandem_node::proxy::{EachWay, Refused, UserCounters};
 use super::{
     BUSIEST,
     board::mbps,
-    metrics::{Family, Kind, Sample},
+    metrics::{Family, MetricKind, MetricSample},
     now::User,
 };
 use crate::admin::words::round;
@@ -207,9 +207,10 @@ impl UserSeries {
             .filter_map(|it| find(&self.seen, it).map(|seen| (name(it), seen.counters)));
         let open: Vec<_> = open.chain([(OTHERS.to_owned(), self.of_others())]).collect();
         let gauge = |title, help, value: fn(&UserCounters) -> u32| {
-            let samples =
-                open.iter().map(|(user, it)| Sample::of([user.clone()], u64::from(value(it))));
-            Family::labelled(Kind::Gauge, (title, help), ["user"], samples.collect())
+            let samples = open
+                .iter()
+                .map(|(user, it)| MetricSample::of([user.clone()], u64::from(value(it))));
+            Family::labelled(MetricKind::Gauge, (title, help), ["user"], samples.collect())
         };
         vec![
             Family::gauge("tandem_users", "Users that the proxy remembers", self.known()),
@@ -275,10 +276,10 @@ fn counters<const N: usize>(
     values: fn(&Grown) -> [u64; N],
 ) -> Family {
     let samples = grown.iter().flat_map(|(user, it)| {
-        let one = move |(name, value)| Sample::of([user.clone(), String::from(name)], value);
+        let one = move |(name, value)| MetricSample::of([user.clone(), String::from(name)], value);
         names.into_iter().zip(values(it)).map(one)
     });
-    Family::labelled(Kind::Counter, title, ["user", label], samples.collect())
+    Family::labelled(MetricKind::Counter, title, ["user", label], samples.collect())
 }
 
 #[cfg(test)]

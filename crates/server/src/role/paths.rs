@@ -18,7 +18,7 @@ use tandem_node::{PathReport, seldom::LineBudget};
 use tracing::info;
 
 use crate::{
-    admin::{Lost, PathTotals, PlaceCounts, Places},
+    admin::{LostAtPlaces, PathTotals, PlaceCounts, SecondsAtPlaces},
     error::ServeError,
     process::{
         WriteError,
@@ -43,8 +43,8 @@ struct PathStatus {
     /// `null`: nothing was observed for long enough.
     bottleneck: Option<Place>,
     /// For how long the bottleneck was where.
-    bottleneck_s: Places,
-    lost_packets: Lost,
+    bottleneck_s: SecondsAtPlaces,
+    lost_packets: LostAtPlaces,
     wired_rtt_ms: RttSample,
     access_rtt_ms: RttSample,
     /// Bytes between the PEP and the receiver.
@@ -79,12 +79,12 @@ impl PathStatus {
             authentic: domains.is_authentic,
             pep_acks: domains.pep_acks,
             bottleneck: domains.bottleneck.map(|bottleneck| bottleneck.place),
-            bottleneck_s: Places {
+            bottleneck_s: SecondsAtPlaces {
                 wired: rounded(times.wired.as_secs_f64()),
                 access: rounded(times.access.as_secs_f64()),
                 sender: rounded(times.sender.as_secs_f64()),
             },
-            lost_packets: Lost {
+            lost_packets: LostAtPlaces {
                 wired: domains.losses.wired,
                 access: domains.losses.access,
                 unknown: domains.losses.unknown,
@@ -109,8 +109,8 @@ const fn name(place: Place) -> &'static str {
 #[derive(Clone, Copy, Debug, Default)]
 struct LastReport {
     place: Option<Place>,
-    seconds: Places,
-    lost: Lost,
+    seconds: SecondsAtPlaces,
+    lost: LostAtPlaces,
 }
 
 /// Tells what PEPs show.

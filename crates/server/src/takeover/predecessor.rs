@@ -23,7 +23,7 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a predecessor has sent.
-pub(super) struct Found {
+pub(super) struct FromPredecessor {
     process: u32,
     control: UnixStream,
     hello: Hello,
@@ -45,7 +45,7 @@ enum ControlStream {
 }
 
 /// The process that has started this one to take over, if there is one.
-pub(super) fn find() -> Result<Option<Found>, TakeOverError> {
+pub(super) fn find() -> Result<Option<FromPredecessor>, TakeOverError> {
     let process = named(VARIABLE);
     let parent = getppid().map(|parent| parent.as_raw_nonzero().get().cast_unsigned());
     let Some(process) = process.filter(|&process| Some(process) == parent) else { return Ok(None) };
@@ -54,9 +54,9 @@ pub(super) fn find() -> Result<Option<Found>, TakeOverError> {
         control.set_read_timeout(Some(PATIENCE))?;
         let (hello, files) = sockets::receive(&control)?;
         let hello = Hello::parse(&hello)?;
-        Ok(Found { process, control, hello, files })
+        Ok(FromPredecessor { process, control, hello, files })
     };
-    let found: Result<Found, io::Error> = receive();
+    let found: Result<FromPredecessor, io::Error> = receive();
     found.map(Some).map_err(|error| refuse(format!("process {process} sent no sockets: {error}")))
 }
 
@@ -69,7 +69,7 @@ fn refuse(reason: String) -> TakeOverError {
     TakeOverError { reason }
 }
 
-impl Found {
+impl FromPredecessor {
     /// The sockets, which must be those that the settings ask for. The first result but one tells what users use.
     pub(super) fn check(
         mut self,

@@ -14,7 +14,7 @@ use tandem_node::proxy::{KeptUsage, Month, UserUsage, Users};
 
 use super::{
     Row, Store, StoreError,
-    successor::{Successor, listen},
+    successor::{StoreSuccessor, listen},
 };
 use crate::process::{SystemError, say};
 
@@ -47,7 +47,7 @@ enum KeeperOrder {
 enum StorePlace {
     Memory,
     Store(KeptStore),
-    Successor(Successor),
+    Successor(StoreSuccessor),
 }
 
 impl StorePlace {
@@ -87,7 +87,7 @@ impl Keeper {
                         place.write(&users);
                         // This closes the store.
                         drop(place);
-                        place = StorePlace::Successor(Successor::new(to));
+                        place = StorePlace::Successor(StoreSuccessor::new(to));
                         place.write(&users);
                     }
                     Err(RecvTimeoutError::Timeout) => {}

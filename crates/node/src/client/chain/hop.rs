@@ -15,7 +15,7 @@ use tandem_wire::{
 
 use super::{
     flow::{Carries, Flow, Request, authority_of},
-    peer::{HostPort, Peer, Settings},
+    peer::{HostPort, Peer, PeerSettings},
 };
 use crate::{
     beside::{Beside, Unwrapped, Violation, Virtual, Wish},
@@ -97,9 +97,9 @@ impl Hop {
     }
 
     /// The settings for a connection to one of the proxies.
-    pub(in crate::client) fn settings_of(&self, proxy: usize) -> Option<Settings> {
+    pub(in crate::client) fn settings_of(&self, proxy: usize) -> Option<PeerSettings> {
         let template = self.proxies.get(proxy)?;
-        Some(Settings {
+        Some(PeerSettings {
             host: template.host().to_owned(),
             port: template.port(),
             authority: template.authority().to_owned(),

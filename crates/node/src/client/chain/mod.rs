@@ -13,7 +13,7 @@ use tandem_wire::{Code, TunnelInfo};
 pub(super) use self::{
     flow::{Carries, Flow, FlowEnd, Request, authority_of, grants},
     hop::Hop,
-    peer::{HostPort, INSIDE_TUNNEL, Peer, Settings},
+    peer::{HostPort, INSIDE_TUNNEL, Peer, PeerSettings},
 };
 use crate::{
     impossible::impossible,
@@ -89,11 +89,11 @@ impl Chain {
             return hop.places();
         }
         let settings = self.origin.iter().map(|origin| &origin.settings);
-        settings.map(Settings::place).collect()
+        settings.map(PeerSettings::place).collect()
     }
 
     /// The settings for a connection to this proxy of the first hop, or to the origin.
-    pub(in crate::client) fn first_settings(&self, proxy: usize) -> Option<Settings> {
+    pub(in crate::client) fn first_settings(&self, proxy: usize) -> Option<PeerSettings> {
         match self.hops.first() {
             Some(hop) => hop.settings_of(proxy),
             None => Some(self.origin.as_ref()?.settings.clone()),

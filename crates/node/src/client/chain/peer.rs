@@ -27,7 +27,7 @@ pub(in crate::client) const INSIDE_TUNNEL: SocketAddr =
 
 /// The settings that are needed to open a connection.
 #[derive(Clone)]
-pub(in crate::client) struct Settings {
+pub(in crate::client) struct PeerSettings {
     pub(in crate::client) host: String,
     pub(in crate::client) port: u16,
     pub(in crate::client) authority: String,
@@ -47,7 +47,7 @@ pub(in crate::client) struct HostPort {
     pub(in crate::client) port: u16,
 }
 
-impl Settings {
+impl PeerSettings {
     pub(in crate::client) fn place(&self) -> HostPort {
         HostPort { host: self.host.clone(), port: self.port }
     }
@@ -55,7 +55,7 @@ impl Settings {
 
 /// One QUIC connection with HTTP/3.
 pub(in crate::client) struct Peer {
-    pub(in crate::client) settings: Settings,
+    pub(in crate::client) settings: PeerSettings,
     endpoint: Option<(Endpoint, ConnectionId)>,
     pub(in crate::client) session: Session,
     started: Option<Instant>,
@@ -68,7 +68,7 @@ pub(in crate::client) struct Peer {
 }
 
 impl Peer {
-    pub(in crate::client) fn new(settings: Settings, limits: &Limits) -> Self {
+    pub(in crate::client) fn new(settings: PeerSettings, limits: &Limits) -> Self {
         let mut peer = Self {
             settings,
             endpoint: None,
@@ -88,7 +88,7 @@ impl Peer {
     pub(in crate::client) fn trace_requests(&mut self) {
         /// Lets the choices differ from those of connections with the same seed.
         const PART: u64 = 1 << 61;
-        let Settings { seed, authority, traces_requests, .. } = &mut self.settings;
+        let PeerSettings { seed, authority, traces_requests, .. } = &mut self.settings;
         *traces_requests = true;
         let random = quic::rng(seed.map(|seed| seed.wrapping_add(PART)));
         self.session.trace_requests(authority.clone(), random);
@@ -110,7 +110,7 @@ impl Peer {
         place: Place,
         limits: &Limits,
     ) -> Result<(), ClientError> {
-        let Settings { host, tls, transport, seed, layer, .. } = &self.settings;
+        let PeerSettings { host, tls, transport, seed, layer, .. } = &self.settings;
         let mut endpoint = Endpoint::client(tls, transport, limits, *seed);
         if let Some(layer) = layer {
             endpoint.set_layer(layer.clone());

@@ -12,7 +12,7 @@ use std::{
 
 use tracing::{debug, info};
 
-use self::race::{Attempt, Candidate, Memory, Race, Reason, Watch};
+use self::race::{Attempt, Candidate, CandidateMemory, ProxyWatch, Race, Reason};
 use super::chain::{Chain, HostPort, Peer};
 use crate::{
     error::ClientError,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What the choice of the first peer works with.
-pub(super) struct Context<'a> {
+pub(super) struct ChoiceContext<'a> {
     pub(super) now: Instant,
     pub(super) chain: &'a mut Chain,
     pub(super) outputs: &'a mut VecDeque<Output>,
@@ -33,7 +33,7 @@ pub(super) struct Context<'a> {
 }
 
 /// What has become of a race.
-pub(super) enum Outcome {
+pub(super) enum RaceOutcome {
     /// There is a connection.
     Won(Box<Won>),
     /// There is none, and no candidate is left.
@@ -54,13 +54,13 @@ pub(super) struct Won {
 #[derive(Default)]
 pub(super) struct First {
     race: Race,
-    memory: Memory,
-    watch: Watch,
+    memory: CandidateMemory,
+    watch: ProxyWatch,
 }
 
 impl First {
     /// Starts the connection to the first peer: finds its addresses, and races connections to them.
-    pub(super) fn begin(&mut self, cx: &mut Context<'_>) -> Option<Outcome> {
+    pub(super) fn begin(&mut self, cx: &mut ChoiceContext<'_>) -> Option<RaceOutcome> {
         cx.chain.set_first_deadline(Some(cx.now + cx.limits.setup_timeout));
         self.race = Race::default();
         self.find(cx);
@@ -68,7 +68,7 @@ impl First {
     }
 
     /// Goes on after candidates were found, or were not.
-    fn on_found(&mut self, cx: &mut Context<'_>) -> Option<Outcome> {
+    fn on_found(&mut self, cx: &mut ChoiceContext<'_>) -> Option<RaceOutcome> {
         if self.race.has_nobody() {
             // All that are known have failed. The names have no others by now.
             self.memory.forgive();
@@ -83,7 +83,7 @@ impl First {
     }
 
     /// Finds the addresses of the first peer, or of all proxies of the first hop.
-    fn find(&mut self, cx: &mut Context<'_>) {
+    fn find(&mut self, cx: &mut ChoiceContext<'_>) {
         let is_proxy = !cx.chain.hops.is_empty();
         for (proxy, HostPort { host, port }) in (0..).zip(cx.chain.first_places()) {
             if let Ok(address) = host.parse::<IpAddr>() {
@@ -101,12 +101,17 @@ impl First {
         }
     }
 
-    fn learn(&mut self, proxy: usize, endpoints: Vec<ServiceEndpoint>, cx: &mut Context<'_>) {
+    fn learn(&mut self, proxy: usize, endpoints: Vec<ServiceEndpoint>, cx: &mut ChoiceContext<'_>) {
         self.remember(proxy, endpoints, cx);
         self.race.add(self.memory.candidates(proxy));
     }
 
-    fn remember(&mut self, proxy: usize, endpoints: Vec<ServiceEndpoint>, cx: &mut Context<'_>) {
+    fn remember(
+        &mut self,
+        proxy: usize,
+        endpoints: Vec<ServiceEndpoint>,
+        cx: &mut ChoiceContext<'_>,
+    ) {
         self.memory.learn(proxy, endpoints, cx.random);
         self.count_others(cx.chain);
     }
@@ -127,8 +132,8 @@ impl First {
         &mut self,
         query: QueryId,
         result: Result<Vec<IpAddr>, ResolveError>,
-        cx: &mut Context<'_>,
-    ) -> Option<Outcome> {
+        cx: &mut ChoiceContext<'_>,
+    ) -> Option<RaceOutcome> {
         let Some(HostPort { port, .. }) = cx.chain.first_places().into_iter().next() else {
             return impossible("a client has a first peer");
         };
@@ -145,8 +150,8 @@ impl First {
         &mut self,
         QueryId(query): QueryId,
         result: Result<Vec<ServiceEndpoint>, ResolveError>,
-        cx: &mut Context<'_>,
-    ) -> Option<Outcome> {
+        cx: &mut ChoiceContext<'_>,
+    ) -> Option<RaceOutcome> {
         let proxy = usize::try_from(query).unwrap_or(usize::MAX);
         // There may be several answers, because an attempt that was given up does not cancel its
         // query. The first answer is used.
@@ -178,7 +183,7 @@ impl First {
     }
 
     /// Does what is due in the race.
-    fn advance(&mut self, cx: &mut Context<'_>) -> Option<Outcome> {
+    fn advance(&mut self, cx: &mut ChoiceContext<'_>) -> Option<RaceOutcome> {
         loop {
             if let Some((index, timeout)) = self.race.makes_way(cx.now) {
                 self.fail_silent(index, timeout, cx);
@@ -192,7 +197,7 @@ impl First {
         }
         let error = self.race.take_error()?;
         match self.race.beside.take() {
-            None => Some(Outcome::Lost(error)),
+            None => Some(RaceOutcome::Lost(error)),
             Some((address, _)) => {
                 debug!(%address, %error, "there is no other proxy");
                 None
@@ -200,7 +205,7 @@ impl First {
         }
     }
 
-    fn attempt(&mut self, number: u64, candidate: Candidate, cx: &mut Context<'_>) {
+    fn attempt(&mut self, number: u64, candidate: Candidate, cx: &mut ChoiceContext<'_>) {
         let Some(mut settings) = cx.chain.first_settings(candidate.proxy) else {
             return impossible("each candidate is of a proxy of the list");
         };
@@ -223,8 +228,8 @@ impl First {
         &mut self,
         index: usize,
         result: Result<SocketAddr, io::ErrorKind>,
-        cx: &mut Context<'_>,
-    ) -> Option<Outcome> {
+        cx: &mut ChoiceContext<'_>,
+    ) -> Option<RaceOutcome> {
         let (limits, place) = (cx.chain.limits_of(0, cx.limits), cx.chain.place(cx.now, 0));
         let Some(attempt) = self.race.attempts.get_mut(index) else {
             return impossible("the attempt was found a moment ago");
@@ -243,8 +248,8 @@ impl First {
         &mut self,
         index: usize,
         kind: io::ErrorKind,
-        cx: &mut Context<'_>,
-    ) -> Option<Outcome> {
+        cx: &mut ChoiceContext<'_>,
+    ) -> Option<RaceOutcome> {
         let Some(attempt) = self.race.attempts.get(index) else {
             return impossible("the attempt was found a moment ago");
         };
@@ -256,7 +261,7 @@ impl First {
         self.advance(cx)
     }
 
-    fn fail_silent(&mut self, index: usize, timeout: Duration, cx: &mut Context<'_>) {
+    fn fail_silent(&mut self, index: usize, timeout: Duration, cx: &mut ChoiceContext<'_>) {
         let Some(attempt) = self.race.attempts.get(index) else {
             return impossible("only an attempt that is there fails");
         };
@@ -264,7 +269,7 @@ impl First {
         self.fail(index, ClientError::NoAnswer { peer, timeout }, cx);
     }
 
-    fn fail(&mut self, index: usize, error: ClientError, cx: &mut Context<'_>) {
+    fn fail(&mut self, index: usize, error: ClientError, cx: &mut ChoiceContext<'_>) {
         let is_contest = self.race.is_contest();
         let attempt = self.race.take_failed(index);
         let address = attempt.candidate.address;
@@ -287,7 +292,10 @@ impl First {
     }
 
     /// Handles the events of connections that are being opened. Returns whether there was one.
-    pub(super) fn take_events(&mut self, cx: &mut Context<'_>) -> (bool, Option<Outcome>) {
+    pub(super) fn take_events(
+        &mut self,
+        cx: &mut ChoiceContext<'_>,
+    ) -> (bool, Option<RaceOutcome>) {
         let (mut any, mut index) = (false, 0);
         while let Some(attempt) = self.race.attempts.get_mut(index) {
             let peer = &mut attempt.peer;
@@ -312,7 +320,7 @@ impl First {
     }
 
     /// Handles the timers of connections that are being opened.
-    pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) -> Option<Outcome> {
+    pub(super) fn handle_timeout(&mut self, cx: &mut ChoiceContext<'_>) -> Option<RaceOutcome> {
         let is_running = self.race.is_running();
         for index in (0..self.race.attempts.len()).rev() {
             let Some(attempt) = self.race.attempts.get_mut(index) else {
@@ -382,7 +390,7 @@ impl First {
     }
 
     /// Takes the connection that has won, and gives up the others, and the one in use.
-    fn finish(&mut self, winner: usize, cx: &mut Context<'_>) -> Option<Outcome> {
+    fn finish(&mut self, winner: usize, cx: &mut ChoiceContext<'_>) -> Option<RaceOutcome> {
         let race = mem::take(&mut self.race);
         let is_contest = race.is_contest();
         let mut chosen = None;
@@ -403,7 +411,7 @@ impl First {
             }
             Some((address, reason)) => self.leave_proxy(address, reason, cx),
         };
-        Some(Outcome::Won(Box::new(Won { attempt, is_contest, left })))
+        Some(RaceOutcome::Won(Box::new(Won { attempt, is_contest, left })))
     }
 
     /// Uses the connection that has won as that to the first peer.
@@ -431,7 +439,7 @@ impl First {
     /// Gives up a race that is running, and forgets what was seen of the proxy in use.
     pub(super) fn reset(&mut self, now: Instant, chain: &mut Chain) {
         self.end(now, chain);
-        self.watch = Watch::default();
+        self.watch = ProxyWatch::default();
     }
 
     /// Looks for another proxy, if the one in use drains or is silent. The connection to it stays in use until
@@ -439,8 +447,8 @@ impl First {
     pub(super) fn look_elsewhere(
         &mut self,
         may_leave: bool,
-        cx: &mut Context<'_>,
-    ) -> Option<Outcome> {
+        cx: &mut ChoiceContext<'_>,
+    ) -> Option<RaceOutcome> {
         let address = cx.chain.outer?;
         if self.race.is_running() || cx.chain.hops.is_empty() {
             return None;
@@ -465,7 +473,7 @@ impl First {
     /// When the proxy in use counts as silent, if the client knows another. A keep-alive is sent after a third
     /// of [`Limits::tunnel_idle`], and has another sixth of it for its answer.
     fn silent_at(&self, limits: &Limits) -> Option<Instant> {
-        let Watch { heard, missed, has_other, .. } = self.watch;
+        let ProxyWatch { heard, missed, has_other, .. } = self.watch;
         if !has_other || self.race.is_running() || heard == missed {
             return None;
         }
@@ -483,7 +491,7 @@ impl First {
         &mut self,
         address: SocketAddr,
         reason: Reason,
-        cx: &mut Context<'_>,
+        cx: &mut ChoiceContext<'_>,
     ) -> Option<ClientError> {
         let reason = match reason {
             Reason::Draining => "the proxy is shutting down",

@@ -55,7 +55,7 @@ pub(super) struct Candidate {
 
 /// What the client has learned about the candidates.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct CandidateMemory {
     /// The newest endpoints of each proxy.
     answers: BTreeMap<usize, Vec<ServiceEndpoint>>,
     /// How long the last handshake with an address took.
@@ -64,7 +64,7 @@ pub(super) struct Memory {
     failed: BTreeSet<SocketAddr>,
 }
 
-impl Memory {
+impl CandidateMemory {
     /// Takes the endpoints of a proxy. Those of the same priority come in random order.
     pub(super) fn learn(
         &mut self,
@@ -168,7 +168,7 @@ pub(super) enum Reason {
 
 /// What the client watches of the proxy in use.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct ProxyWatch {
     /// When something last came from it.
     pub(super) heard: Option<Instant>,
     /// When something had last come when the client began to look for another.
@@ -262,7 +262,11 @@ impl Race {
     }
 
     /// Takes the candidate of which the attempt is due. Returns the number of the attempt too.
-    pub(super) fn take_due(&mut self, now: Instant, memory: &Memory) -> Option<(u64, Candidate)> {
+    pub(super) fn take_due(
+        &mut self,
+        now: Instant,
+        memory: &CandidateMemory,
+    ) -> Option<(u64, Candidate)> {
         let order = |index: &usize| self.waiting.get(*index).map(|next| memory.order(next));
         let best = (0..self.waiting.len()).min_by_key(order)?;
         let rank = self.waiting.get(best)?.rank;
@@ -349,7 +353,7 @@ mod tests {
 
     /// The addresses in the order in which they are tried, and when, if nothing answers.
     #[expect(clippy::disallowed_methods, reason = "the time does not matter")]
-    fn starts(memory: &Memory, proxies: usize) -> Vec<(u64, SocketAddr)> {
+    fn starts(memory: &CandidateMemory, proxies: usize) -> Vec<(u64, SocketAddr)> {
         let (mut race, start) = (Race::default(), Instant::now());
         for proxy in 0..proxies {
             race.add(memory.candidates(proxy));
@@ -367,7 +371,7 @@ mod tests {
 
     #[test]
     fn better_candidates_come_first_and_equal_ones_shortly_after_each_other() {
-        let mut memory = Memory::default();
+        let mut memory = CandidateMemory::default();
         let random = &mut rng(Some(1));
         let (a, b, c) = ("[::1]:1", "10.0.0.1:1", "10.0.0.2:2");
         memory.learn(0, vec![endpoint(9, &[c]), endpoint(3, &[a, b])], random);
@@ -389,7 +393,7 @@ mod tests {
         let many: Vec<_> = (0..100).map(|host| format!("10.0.1.{host}:1")).collect();
         let endpoints = || many.iter().map(|address| endpoint(1, &[address])).collect();
         let order = |seed| {
-            let mut memory = Memory::default();
+            let mut memory = CandidateMemory::default();
             memory.learn(0, endpoints(), &mut rng(Some(seed)));
             memory.candidates(0).into_iter().map(|next| next.address).collect::<Vec<_>>()
         };
@@ -400,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_memory_forgets_what_a_name_no_longer_has() {
-        let mut memory = Memory::default();
+        let mut memory = CandidateMemory::default();
         let random = &mut rng(Some(1));
         memory.learn(0, vec![endpoint(1, &["10.0.0.1:1", "10.0.0.2:1"])], random);
         memory.on_connected(address("10.0.0.1:1"), Duration::from_millis(5));

@@ -17,7 +17,7 @@ use tracing::{debug, trace, warn};
 use super::{
     Context, Source,
     flows::Flows,
-    owners::{Owners, Verdict},
+    owners::{DatagramVerdict, Owners},
 };
 use crate::{
     client::{
@@ -122,8 +122,8 @@ impl Associations {
         }
         if host.is_loopback() {
             match self.owners.verdict(tcp, port, cx.now, cx.limits) {
-                Verdict::Serve => self.relay(received, flows, cx),
-                Verdict::Ask => {
+                DatagramVerdict::Serve => self.relay(received, flows, cx),
+                DatagramVerdict::Ask => {
                     let is_held = self.owners.hold(tcp, received, cx.limits);
                     cx.stats.dropped.unknown_flow += u64::from(!is_held);
                 }

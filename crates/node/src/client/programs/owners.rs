@@ -45,7 +45,7 @@ impl KnownProgram {
 
 /// What becomes of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum DatagramVerdict {
     /// It comes from the user of the program.
     Serve,
     /// It has to wait for an answer of the driver.
@@ -60,13 +60,13 @@ impl Owners {
         port: u16,
         now: Instant,
         limits: &Limits,
-    ) -> Verdict {
+    ) -> DatagramVerdict {
         let known = self.by_tcp.entry(tcp).or_default();
         let age = known.ports.as_ref().map(|(_, at)| now.saturating_duration_since(*at));
         let is_young = |part| age.is_some_and(|age| age < limits.owners_known / part);
         let is_known = known.has(port) && is_young(1);
-        let verdict = if is_known { Verdict::Serve } else { Verdict::Ask };
-        if (verdict == Verdict::Ask || !is_young(2)) && !known.is_waiting {
+        let verdict = if is_known { DatagramVerdict::Serve } else { DatagramVerdict::Ask };
+        if (verdict == DatagramVerdict::Ask || !is_young(2)) && !known.is_waiting {
             known.is_waiting = true;
             self.waiting.push_back(tcp);
         }

@@ -17,7 +17,7 @@ use crate::{
         answer::connected,
         flow::{End, Flow, Stage, StreamFate},
         request::Asks,
-        users::{Direction, Verdict},
+        users::{Direction, MeterVerdict},
     },
     quic::{ConnectionId, earliest},
     tcp::{Form, Outcome, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
@@ -155,14 +155,14 @@ impl Proxy {
         let outcome = tcp.splice.on_read(data, &mut peer.tunnel, id.1, &mut self.outputs);
         self.server.wake(id.0);
         self.settle_tcp(now, id, outcome);
-        if verdict == Verdict::MonthUsed {
+        if verdict == MeterVerdict::MonthUsed {
             self.revoke(id, &End::MonthUsed);
         }
     }
 
     /// Counts bytes for the user. If they came faster than the user's rate, no others are taken for a while.
-    fn meter(&mut self, now: Instant, id: FlowId, way: Direction, bytes: usize) -> Verdict {
-        let Some(flow) = self.peers.flow_mut(id) else { return Verdict::Pass };
+    fn meter(&mut self, now: Instant, id: FlowId, way: Direction, bytes: usize) -> MeterVerdict {
+        let Some(flow) = self.peers.flow_mut(id) else { return MeterVerdict::Pass };
         let verdict = flow.owner.meter.passed(now, way, (bytes, 0));
         if self.shares.is_busy() {
             self.shares.count(now, Some(flow.owner.who(id.0)), bytes);
@@ -240,7 +240,7 @@ impl Proxy {
         let pushed = usize::try_from(pushed).unwrap_or(usize::MAX);
         let verdict = self.meter(now, id, Direction::ToTarget, pushed);
         self.settle_tcp(now, id, outcome);
-        if verdict == Verdict::MonthUsed {
+        if verdict == MeterVerdict::MonthUsed {
             self.revoke(id, &End::MonthUsed);
         }
     }

@@ -17,7 +17,7 @@ use crate::proxy::{
     flow::{End, Flow, Stage, StreamFate},
     request::Asks,
     shares::PACKET_COST,
-    users::{Direction, Verdict},
+    users::{Direction, MeterVerdict},
 };
 use crate::{
     beside::{Arrived, Violation},
@@ -171,9 +171,9 @@ impl Proxy {
         };
         flow.last_active = now;
         match flow.owner.meter.datagram(now, Direction::ToClient, payload.len()) {
-            Verdict::Pass => {}
-            Verdict::OverRate => return,
-            Verdict::MonthUsed => return self.revoke(id, &End::MonthUsed),
+            MeterVerdict::Pass => {}
+            MeterVerdict::OverRate => return,
+            MeterVerdict::MonthUsed => return self.revoke(id, &End::MonthUsed),
         }
         if self.shares.is_busy() {
             self.shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + payload.len());
@@ -260,7 +260,7 @@ impl Proxy {
                         shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + len);
                     }
                     let meter = &mut flow.owner.meter;
-                    if meter.passed(now, Direction::ToTarget, (len, 1)) == Verdict::MonthUsed {
+                    if meter.passed(now, Direction::ToTarget, (len, 1)) == MeterVerdict::MonthUsed {
                         self.revoke(id, &End::MonthUsed);
                     }
                 }
@@ -349,9 +349,9 @@ impl Proxy {
                 self.shares.count(now, Some(who), len);
             }
             match owner.meter.datagram(now, Direction::ToTarget, len) {
-                Verdict::Pass => {}
-                Verdict::OverRate => continue,
-                Verdict::MonthUsed => {
+                MeterVerdict::Pass => {}
+                MeterVerdict::OverRate => continue,
+                MeterVerdict::MonthUsed => {
                     self.revoke(id, &End::MonthUsed);
                     continue;
                 }

@@ -73,12 +73,12 @@ struct Gauge {
 
 /// Something that counts as open until this is dropped.
 #[derive(Debug)]
-pub(in crate::proxy) struct Place {
+pub(in crate::proxy) struct OpenPlace {
     account: Arc<Account>,
     counted: Counted,
 }
 
-impl Drop for Place {
+impl Drop for OpenPlace {
     fn drop(&mut self) {
         self.account.gauge(self.counted).open.fetch_sub(1, Relaxed);
     }
@@ -201,14 +201,17 @@ impl Account {
     }
 
     /// Opens something, unless as much is open as may be.
-    pub(in crate::proxy) fn place(self: &Arc<Self>, counted: Counted) -> Result<Place, Refusal> {
+    pub(in crate::proxy) fn place(
+        self: &Arc<Self>,
+        counted: Counted,
+    ) -> Result<OpenPlace, Refusal> {
         let gauge = self.gauge(counted);
         let max = gauge.max.load(Relaxed);
         let next = |open: u32| (open < max).then_some(open + 1);
         if gauge.open.fetch_update(Relaxed, Relaxed, next).is_err() {
             return Err(self.refuse(counted.refusal()));
         }
-        Ok(Place { account: Arc::clone(self), counted })
+        Ok(OpenPlace { account: Arc::clone(self), counted })
     }
 
     /// Notes that the user opens a flow, unless it opens them faster than it may. The error says how many it may open

@@ -18,8 +18,8 @@ use std::{
 
 use self::account::Clock;
 pub(super) use self::{
-    account::{Account, Counted, Place},
-    meter::{Direction, Meter, Verdict},
+    account::{Account, Counted, OpenPlace},
+    meter::{Direction, Meter, MeterVerdict},
 };
 pub use self::{
     calendar::Month,

@@ -44,7 +44,7 @@ struct Class {
 
 /// A packet on one layer.
 #[derive(Clone, Debug)]
-pub(super) struct Packet {
+pub(super) struct LayerPacket {
     pub(super) tag: Tag,
     /// The bytes of the whole packet.
     pub(super) size: u64,
@@ -53,7 +53,7 @@ pub(super) struct Packet {
     pub(super) inner: Vec<Tag>,
 }
 
-impl Packet {
+impl LayerPacket {
     /// The class of the packet without what is inside.
     fn own_class(&self, is_end_to_end: bool) -> Class {
         let is_ack_only = !self.contents.has_stream && !self.contents.has_others;
@@ -205,7 +205,7 @@ impl Layer {
         });
     }
 
-    fn count(&self, account: &mut LayerAccount, packet: &Packet) {
+    fn count(&self, account: &mut LayerAccount, packet: &LayerPacket) {
         if self.is_end_to_end {
             account.totals.data_packets += u64::from(packet.contents.has_stream);
         } else {
@@ -213,7 +213,7 @@ impl Layer {
         }
     }
 
-    pub(super) fn on_sent(&self, packet: &Packet) {
+    pub(super) fn on_sent(&self, packet: &LayerPacket) {
         self.ledger.with(|account| {
             self.count(account, packet);
             let mut class = packet.own_class(self.is_end_to_end);
@@ -228,7 +228,7 @@ impl Layer {
         });
     }
 
-    pub(super) fn on_received(&self, packet: Packet) {
+    pub(super) fn on_received(&self, packet: LayerPacket) {
         let class = packet.own_class(self.is_end_to_end);
         let open = Open {
             class,

@@ -26,7 +26,7 @@ use noq_proto::{
 use tandem_wire::{QuicFrameKind, QuicFrames};
 
 pub(super) use self::ledger::HEADERS;
-use self::ledger::Packet;
+use self::ledger::LayerPacket;
 pub(crate) use self::ledger::{Layer, Ledger, Tag};
 use super::qlog::{PacketType, Place, Qlog, Qlogs, Who};
 use crate::stats::Traffic;
@@ -385,7 +385,7 @@ impl PacketKey for ObservedKey {
         observed.has_acked |= contents.ack_frames > 0;
         self.key.encrypt(path_id, packet, buf, header_len);
         if let Some(layer) = &observed.layer {
-            layer.on_sent(&Packet { tag: Tag::of(buf), size: len as u64, contents, inner });
+            layer.on_sent(&LayerPacket { tag: Tag::of(buf), size: len as u64, contents, inner });
         }
     }
 
@@ -411,7 +411,7 @@ impl PacketKey for ObservedKey {
             observed.on_arrived(&contents, packet);
         }
         if let Some(layer) = &observed.layer {
-            layer.on_received(Packet { tag, size: size as u64, contents, inner });
+            layer.on_received(LayerPacket { tag, size: size as u64, contents, inner });
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
 use super::*;
 
 /// A packet of a layer: its frames are as the flags say, and `inner` are the tags of packets in it.
-fn packet(tag: u8, size: usize, contents: &PacketContents, inner: &[u8]) -> Packet {
+fn packet(tag: u8, size: usize, contents: &PacketContents, inner: &[u8]) -> LayerPacket {
     let tag_of = |tag: u8| Tag::of(&[tag; 16]);
     let inner = inner.iter().map(|&tag| tag_of(tag)).collect();
-    Packet { tag: tag_of(tag), size: size as u64, contents: *contents, inner }
+    LayerPacket { tag: tag_of(tag), size: size as u64, contents: *contents, inner }
 }
 
 const ACK: PacketContents = PacketContents {

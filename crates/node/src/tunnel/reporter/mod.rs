@@ -14,7 +14,7 @@ use std::{
 use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::{TunnelInfo, Urgency, VarInt};
 
-use self::budget::Budget;
+use self::budget::ReportBudget;
 use super::{
     queue::Queue,
     share::{self, Claim, IDLE_INTERVALS, START_INTERVALS},
@@ -43,7 +43,7 @@ pub(super) struct Reporter {
     flows: BTreeMap<StreamId, Agreed>,
     active: BTreeMap<StreamId, Active>,
     /// What reports may cost. `None`: they do not leave the process.
-    budget: Option<Budget>,
+    budget: Option<ReportBudget>,
     /// When reports are due. `None` while no flow is active.
     due: Option<Instant>,
     /// The start of the present interval.
@@ -181,7 +181,7 @@ impl Active {
 impl Reporter {
     /// Reports to the client of a proxy, whose cost is bounded.
     pub(super) fn to_client() -> Self {
-        Self::new(Some(Budget::new()))
+        Self::new(Some(ReportBudget::new()))
     }
 
     /// Reports on a client's end of a tunnel to a connection of the same process.
@@ -189,7 +189,7 @@ impl Reporter {
         Self::new(None)
     }
 
-    const fn new(budget: Option<Budget>) -> Self {
+    const fn new(budget: Option<ReportBudget>) -> Self {
         Self {
             flows: BTreeMap::new(),
             active: BTreeMap::new(),

@@ -14,7 +14,7 @@ use prometheus_client::{
 use rustix::time::{ClockId, clock_gettime};
 
 use self::family::Value;
-pub(super) use self::family::{Family, Kind, Sample};
+pub(super) use self::family::{Family, MetricKind, MetricSample};
 use super::{Facts, RoleName, SeenNode, now::Now, paths::PathTotals, users::UserSeries};
 use crate::capacity::memory;
 
@@ -188,8 +188,8 @@ impl Collector for Families {
             // The library adds the ending to the names of counters.
             let name = name.strip_suffix("_total").unwrap_or(name);
             let kind = match kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge | Kind::Peak => MetricType::Gauge,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge | MetricKind::Peak => MetricType::Gauge,
             };
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for sample in samples {

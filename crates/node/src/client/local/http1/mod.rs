@@ -17,10 +17,10 @@ use bytes::Bytes;
 
 use self::{
     answer::{CONNECTED, Rejection},
-    body::{BadChunk, Body, NO_BODY, Part},
-    fields::Connection,
-    request::{Asked, Message, Request},
-    response::{BadResponse, Kind, Response},
+    body::{BadChunk, BodyPart, BodyRest, NO_BODY},
+    fields::ConnectionField,
+    request::{Message, ProgramAsked, ProgramRequest},
+    response::{BadResponse, Response, ResponseKind},
 };
 use super::{Fault, Password, Refusal, Step, Target, inbox::Inbox};
 use crate::limits::LocalProxyLimits;
@@ -41,8 +41,8 @@ enum HttpState {
 #[derive(Debug)]
 struct HttpExchange {
     /// The rest of the request's body.
-    upload: Body,
-    asked: Asked,
+    upload: BodyRest,
+    asked: ProgramAsked,
     /// Whether the program waits for 100 (Continue) and has sent nothing of the body.
     waits: bool,
     /// Whether the target's connection had an exchange before this one.
@@ -54,7 +54,7 @@ struct HttpExchange {
 #[derive(Debug)]
 struct ResponseBody {
     /// The rest of the body.
-    body: Body,
+    body: BodyRest,
     is_chunked: bool,
 }
 
@@ -151,7 +151,7 @@ impl Http1 {
             HttpState::Idle => self.disconnect(),
             HttpState::Exchange(exchange) => {
                 let response = exchange.response.as_mut();
-                match response.filter(|it| is_clean && it.body == Body::UntilEnd) {
+                match response.filter(|it| is_clean && it.body == BodyRest::UntilEnd) {
                     Some(response) => {
                         response.body = NO_BODY;
                         self.advance();
@@ -249,7 +249,7 @@ impl Http1 {
         }
     }
 
-    fn on_request(&mut self, Request { target, message }: Request) {
+    fn on_request(&mut self, ProgramRequest { target, message }: ProgramRequest) {
         let is_reused = self
             .connected
             .as_ref()
@@ -279,7 +279,7 @@ impl Http1 {
         let has_taken = self.program.len() < left;
         exchange.waits &= !has_taken;
         match part {
-            Ok(Some(Part::Content(bytes) | Part::Framing(bytes))) => self.to_target(bytes),
+            Ok(Some(BodyPart::Content(bytes) | BodyPart::Framing(bytes))) => self.to_target(bytes),
             Ok(None) if has_taken => {}
             Ok(None) => {
                 if self.has_program_ended && !exchange.is_uploaded() {
@@ -304,8 +304,8 @@ impl Http1 {
         let is_chunked = *is_chunked;
         let left = self.target.len();
         match body.take(&mut self.target, &self.limits) {
-            Ok(Some(Part::Framing(_))) if !is_chunked => {}
-            Ok(Some(Part::Content(bytes) | Part::Framing(bytes))) => self.to_program(bytes),
+            Ok(Some(BodyPart::Framing(_))) if !is_chunked => {}
+            Ok(Some(BodyPart::Content(bytes) | BodyPart::Framing(bytes))) => self.to_program(bytes),
             Ok(None) => return self.target.len() < left,
             Err(BadChunk) => {
                 self.bad_response(&BadResponse("the chunks of its body are malformed"));
@@ -319,7 +319,7 @@ impl Http1 {
         let mut asked = exchange.asked;
         // A program that gets an error does not always send the rest of its request.
         if !exchange.is_uploaded() {
-            asked.connection = Connection::Closes;
+            asked.connection = ConnectionField::Closes;
         }
         let head = self.target.take_head(self.limits.head, response::check_line);
         let parsed = head.and_then(|head| {
@@ -337,19 +337,19 @@ impl Http1 {
         let HttpState::Exchange(exchange) = &mut self.state else { return };
         match response.kind {
             // RFC 9110 §15.2: "a server MUST NOT send a 1xx response to an HTTP/1.0 client."
-            Kind::Interim if exchange.asked.is_old => {}
-            Kind::Interim => {
+            ResponseKind::Interim if exchange.asked.is_old => {}
+            ResponseKind::Interim => {
                 exchange.waits = false;
                 self.to_program(response.head);
             }
-            Kind::Switching => {
+            ResponseKind::Switching => {
                 self.to_program(response.head);
                 self.splice();
             }
-            Kind::Final => {
+            ResponseKind::Final => {
                 let Response { head, body, is_chunked, persists, target_persists, .. } = response;
                 if !persists {
-                    exchange.asked.connection = Connection::Closes;
+                    exchange.asked.connection = ConnectionField::Closes;
                 }
                 exchange.response = Some(ResponseBody { body, is_chunked });
                 if let Some(connected) = &mut self.connected {
@@ -365,7 +365,7 @@ impl Http1 {
     fn finish_exchange(&mut self) -> bool {
         let HttpState::Exchange(exchange) = &self.state else { return false };
         let target_persists = self.connected.as_ref().is_some_and(|it| it.persists);
-        if exchange.is_uploaded() && exchange.asked.connection != Connection::Closes {
+        if exchange.is_uploaded() && exchange.asked.connection != ConnectionField::Closes {
             // More bytes than the response has could become the answer of the next request.
             if !target_persists || !self.target.is_empty() {
                 self.disconnect();
