@@ -223,7 +223,7 @@ fn start_proxy(
     gauges.of_proxy(&mut node); // from now on the gauges show that there is a proxy
     let gauges = gauges.clone();
     ServerThread::start("proxy", node, DriverOptions::default(), move |proxy| {
-        gauges.of_proxy(proxy)
+        gauges.of_proxy(proxy);
     })
 }
 

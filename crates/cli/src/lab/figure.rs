@@ -76,7 +76,7 @@ impl Figure {
         let mut records = Vec::new();
         let runs = stem.with_extension("jsonl");
         self.how.run_all(&SweepWork::whole(&plan, &runs), stop, |record| {
-            records.push(record.clone())
+            records.push(record.clone());
         })?;
         let drawing = figure.draw(&plan, &records);
         write(&stem, &drawing, &runs)?;

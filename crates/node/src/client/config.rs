@@ -89,9 +89,9 @@ pub struct FetchConfig {
     /// The settings of QUIC towards the origin. The MTU applies only without hops. Inside a tunnel
     /// the client uses the size that fits.
     pub transport: Transport,
-    /// Whether reports that arrive as [`Input::TunnelInfo`](crate::node::Input::TunnelInfo) go to the origin. They are reports on a
-    /// tunnel on the path that is not this client's. Reports on the client's own tunnels go to the
-    /// origin in any case.
+    /// Whether reports that arrive as [`Input::TunnelInfo`](crate::node::Input::TunnelInfo) go to the origin. They are
+    /// reports on a tunnel on the path that is not this client's. Reports on the client's own tunnels go to the origin in
+    /// any case.
     pub relays_feedback: bool,
 }
 
@@ -118,7 +118,8 @@ impl FetchConfig {
 pub struct Resume {
     /// The number of bytes that are there, from the start of the file without a gap.
     pub offset: u64,
-    /// The validator of the file, from [`Event::ResponseStarted`](crate::node::Event::ResponseStarted) of the earlier download.
+    /// The validator of the file, from [`Event::ResponseStarted`](crate::node::Event::ResponseStarted) of the earlier
+    /// download.
     pub validator: HeaderValue,
 }
 

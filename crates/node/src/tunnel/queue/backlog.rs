@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Buf, Bytes};
 
-use super::{Engine, Queue, TurnResult};
+use super::{Engine, Queue, turns::TurnResult};
 use crate::{carrier::QueueCarrier, quic::StreamId, quic::Write};
 
 /// The backlog of one request stream.

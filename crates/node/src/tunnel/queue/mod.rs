@@ -41,7 +41,7 @@ use self::{
     item::{Item, Unnumbered, into_capsule},
     longest::Longest,
     outstanding::Outstanding,
-    turns::Turns,
+    turns::{TurnResult, Turns},
 };
 pub(super) use self::{
     item::{NUMBERS, TooLarge},
@@ -128,19 +128,6 @@ pub(super) struct Queue {
     dropped: Dropped,
     /// Payloads that went in capsules because they fitted no datagram.
     in_capsules: u64,
-}
-
-/// The result of a flow's turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TurnResult {
-    /// The flow sent something, or dropped it.
-    Used,
-    /// The flow has used up its turn, and continues after the other flows.
-    Ended,
-    /// The flow has nothing that it can send.
-    Nothing,
-    /// The engine has as much data as it may hold at once.
-    EngineIsFull,
 }
 
 /// What happened to the first item of a flow.
