@@ -5,7 +5,8 @@
 set -u
 cd "$(dirname "$0")/.."
 tandem="${1:-target/debug/tandem}"
-cargo build --quiet --workspace --bin tandem --bin tandem-siege || exit 1
+# With the tests, the dependencies have the features that they have in `cargo test`, and are built once for both.
+cargo build --quiet --workspace --bins --tests || exit 1
 # Each flow needs a socket of the proxy, and each client one of the attacker.
 ulimit -n "$(ulimit -H -n)"
 broken=""

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import random
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -13,15 +14,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 CACHE = Path(__file__).parent / ".cache"
 BIN = CACHE / "bin"
-ROOT = CACHE / "www"
-CA, CERT, KEY = CACHE / "ca.pem", CACHE / "cert.pem", CACHE / "key.pem"
+OWN = CACHE / os.environ.get("INTEROP_SCRIPT", "run")  # several scripts may run at the same time
+ROOT = OWN / "www"
+CA, CERT, KEY = OWN / "ca.pem", OWN / "cert.pem", OWN / "key.pem"
 
 PAGE, MEDIUM, LARGE, HUGE = "page.html", "5MB.bin", "20MB.bin", "50MB.bin"
 
 
 def make() -> None:
     """Makes new files and certificates for each run."""
-    ROOT.mkdir(exist_ok=True)
+    ROOT.mkdir(parents=True, exist_ok=True)
     (ROOT / PAGE).write_text("<!doctype html><title>It came</title><p>through the tunnel\n")
     for name, length in ((MEDIUM, 5_000_000), (LARGE, 20_000_000), (HUGE, 50_000_000)):
         (ROOT / name).write_bytes(random.randbytes(length))

@@ -11,10 +11,8 @@ cd "$(dirname "$0")"
 
 test "$(id -u)" = 0 || { echo "kernel-tcp.sh needs root" >&2; exit 1; }
 need python3
-install_packages ip=iproute2 clang=clang iperf3=iperf3 bpftool=bpftool nft=nftables chrt=util-linux
-for header in libelf.h=libelf-dev zlib.h=zlib1g-dev; do
-    test -e "/usr/include/${header%%=*}" || { apt-get update -q && apt-get install -qy "${header#*=}"; } >&2
-done
+install_packages ip=iproute2 clang=clang iperf3=iperf3 bpftool=bpftool nft=nftables chrt=util-linux \
+    /usr/include/libelf.h=libelf-dev /usr/include/zlib.h=zlib1g-dev
 build_tandem
 
 manifest=../kernel-tcp/Cargo.toml

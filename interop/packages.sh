@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs, upgrades and removes the packages, in a copy of this machine's file system that is thrown away. It needs root,
-# and first installs what it needs.
+# Makes a release and checks it: packages are installed, upgraded and removed in a copy of this machine's file system;
+# install.sh runs in a bare Debian, and refuses what was not signed; the container image runs. All is thrown away. It
+# needs root, and first installs what it needs.
 #   interop/packages.sh                uses a new build
 #   TANDEM=FILE interop/packages.sh    uses this program
 # The last line is "N passed, N failed".
@@ -9,8 +10,19 @@ cd "$(dirname "$0")"
 . ./setup.sh
 
 test "$(id -u)" = 0 || { echo "packages.sh needs root" >&2; exit 1; }
-need go python3
-install_packages dpkg=dpkg rpm=rpm setpriv=util-linux systemd-analyze=systemd
+need cargo go python3
+install_packages dpkg=dpkg rpm=rpm setpriv=util-linux systemd-analyze=systemd curl=curl openssl=openssl strip=binutils \
+    umoci=umoci skopeo=skopeo debootstrap=debootstrap
+command -v cargo-cyclonedx >/dev/null || cargo install --quiet --locked --debug cargo-cyclonedx
 build_tandem
 
-exec timeout --signal TERM 600 python3 packages/check.py
+export BARE_DEBIAN="$cache/debian"
+if ! test -d "$BARE_DEBIAN"; then
+    rm -rf "$BARE_DEBIAN.part"
+    mirror="$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep --max-count 1 '/debian/*$')"
+    debootstrap --variant=minbase --include=ca-certificates,curl,wget \
+        "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$BARE_DEBIAN.part" "$mirror" >"$cache/debootstrap.log"
+    mv "$BARE_DEBIAN.part" "$BARE_DEBIAN"
+fi
+
+exec timeout --signal TERM 1500 python3 packages/check.py

@@ -1,6 +1,8 @@
 """The processes of a case. Each has a log, and is ended by its own process ID."""
 
+import errno
 import os
+import random
 import re
 import socket
 import subprocess
@@ -101,10 +103,17 @@ class Lab:
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
-    """Returns a free port, of UDP unless told otherwise, for servers that do not support port 0."""
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a free port, of UDP unless told otherwise, for servers that do not support port 0. It is none of those
+    that the kernel gives to sockets that do not ask for one, so that no other program gets it before the server."""
+    while True:
+        with socket.socket(socket.AF_INET, kind) as probe:
+            try:
+                probe.bind(("127.0.0.1", port := random.randrange(10_000, 32_768)))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return port
 
 
 def wait(condition, what: str, timeout: float, process: Process | None = None):

@@ -14,7 +14,7 @@ from chains.cases import CASES as CHAIN_CASES
 from processes import Lab
 from tcp.cases import CASES as TCP_CASES
 
-LOGS = files.CACHE / "logs"
+LOGS = files.OWN / "logs"
 
 
 class Runnable(Protocol):

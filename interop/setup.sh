@@ -3,6 +3,16 @@ cache="$PWD/.cache"
 mkdir -p "$cache/bin"
 PATH="$PATH:/usr/sbin:/sbin" # where Debian puts some programs
 export PYTHONPATH="$PWD"      # so that programs in folders find the modules of this one
+export INTEROP_SCRIPT         # which names the folder of the script's own files
+INTEROP_SCRIPT="$(basename "$0" .sh)"
+
+# Runs a command while no other script of this folder does so: scripts that run at the same time share what is set up.
+alone() {
+    (
+        flock 9
+        "$@" 9>&- # a server that a package starts must not keep the lock
+    ) 9>"$cache/setup.lock"
+}
 
 # Fails if one of these tools is missing.
 need() {
@@ -12,11 +22,14 @@ need() {
     done
 }
 
-# Installs the Debian packages of those programs that are missing. Each word is PROGRAM=PACKAGE.
-install_packages() {
+# Installs the Debian packages of those programs and files that are missing. Each word is PROGRAM=PACKAGE or
+# /FILE=PACKAGE.
+install_packages() { alone install_missing_packages "$@"; }
+
+install_missing_packages() {
     local pair missing=()
     for pair in "$@"; do
-        command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+        command -v "${pair%%=*}" >/dev/null || test -f "${pair%%=*}" || missing+=("${pair#*=}")
     done
     test "${#missing[@]}" = 0 || {
         apt-get update -q && apt-get install -qy --no-install-recommends "${missing[@]}"
@@ -24,7 +37,9 @@ install_packages() {
 }
 
 # Makes a virtual environment with the packages of a file: PYTHON FOLDER FILE
-install_python_packages() {
+install_python_packages() { alone make_environment "$@"; }
+
+make_environment() {
     cmp -s "$3" "$2/requirements.txt" && return
     "$1" -m venv --clear "$2"
     # The file lists all packages, so that pip need not resolve any: curl_cffi asks for newer ones than it needs.
@@ -33,13 +48,13 @@ install_python_packages() {
 }
 
 # Builds the programs on quic-go.
-build_quic_go() {
-    (
-        cd quic-go
-        go build -o "$cache/bin/quic-go-get" ./get
-        go build -o "$cache/bin/quic-go-origin" ./origin
-        go build -o "$cache/bin/quic-go-connect-proxy" ./proxy
-    )
+build_quic_go() { alone build_programs_on_quic_go; }
+
+build_programs_on_quic_go() {
+    cd quic-go
+    go build -o "$cache/bin/quic-go-get" ./get
+    go build -o "$cache/bin/quic-go-origin" ./origin
+    go build -o "$cache/bin/quic-go-connect-proxy" ./proxy
 }
 
 # Builds tandem, unless TANDEM names a program.

@@ -31,7 +31,7 @@ pub(crate) fn node(
 /// Runs a client to its end. Returns what it has counted.
 pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<Stats, CliError> {
     log::use_own_thread()?;
-    let mut tunnel = Tunnel { end: Ok(()), retries: Retries::default() };
+    let mut tunnel = TunnelLines { end: Ok(()), retries: Retries::default() };
     let finished = process::runtime()?.block_on(async {
         // ssh sends SIGHUP to its ProxyCommand as soon as that closes its standard output.
         let mut signals = if ends_by_itself { Signals::with_hangup()? } else { Signals::new()? };
@@ -47,12 +47,12 @@ pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<S
 }
 
 /// Tells the user what becomes of the tunnel.
-struct Tunnel {
+struct TunnelLines {
     end: Result<(), ClientError>,
     retries: Retries,
 }
 
-impl<N> Application<N> for Tunnel {
+impl<N> Application<N> for TunnelLines {
     fn event(&mut self, event: Event) {
         match event {
             Event::Listening(address) => process::say_listening(address),

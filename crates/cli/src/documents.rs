@@ -113,9 +113,9 @@ fn every_command_in_a_sentence_parses() {
 }
 
 #[test]
-fn the_units_of_systemd_start_a_proxy_and_a_pep() {
+fn the_units_of_systemd_start_programs_with_their_configurations() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-    for role in ["proxy", "pep"] {
+    for role in ["proxy", "client", "serve", "origin", "pep"] {
         let unit = fs::read_to_string(folder.join(format!("tandem-{role}.service"))).unwrap();
         let line =
             unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/")).unwrap();

@@ -31,7 +31,7 @@ pub(crate) async fn fetch(
 ) -> Result<FetchReport, TransferError> {
     patience.restart(clock::now());
     let (give_up, end_of_patience) = oneshot::channel();
-    let mut fetch = Fetch {
+    let mut fetch = RunningFetch {
         download,
         progress,
         patience,
@@ -50,7 +50,7 @@ pub(crate) async fn fetch(
         }
     };
     let finished = driver::run(node, &mut fetch, options, shutdown).await;
-    let Fetch { download, report, end, .. } = fetch;
+    let RunningFetch { download, report, end, .. } = fetch;
     if let (Some(why), None) = (reason, &report) {
         return Err(why.into());
     }
@@ -64,7 +64,7 @@ pub(crate) async fn fetch(
     }
 }
 
-struct Fetch<'a, P> {
+struct RunningFetch<'a, P> {
     download: &'a mut Download,
     progress: &'a P,
     patience: &'a mut Patience,
@@ -77,7 +77,7 @@ struct Fetch<'a, P> {
     end: Option<Result<(), ClientError>>,
 }
 
-impl<P: Progress> Application<Client> for Fetch<'_, P> {
+impl<P: Progress> Application<Client> for RunningFetch<'_, P> {
     fn event(&mut self, event: Event) {
         match event {
             Event::HopUp { hop, authority, setup, agreement } => {

@@ -196,7 +196,7 @@ impl Get {
     /// Fetches from the URL, or from the one that it redirects to.
     async fn fetch(
         &self,
-        plan: &Plan,
+        plan: &CheckedGet,
         download: &mut Download,
         bar: &Bar,
     ) -> Result<Fetched, TransferError> {
@@ -242,7 +242,7 @@ impl Get {
         }
     }
 
-    fn plan(&self) -> Result<Plan, ConfigError> {
+    fn plan(&self) -> Result<CheckedGet, ConfigError> {
         let mode = self.mode()?;
         let streams = self.streams.map_or(1, NonZeroU8::get);
         let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
@@ -280,7 +280,7 @@ impl Get {
         let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
         let hops = hops::read_when_written(self.retry, hops)?;
         let limits = hops::limits(self.timeout, self.retry);
-        Ok(Plan { fetch, hops, limits, tls: tls_setup, mode })
+        Ok(CheckedGet { fetch, hops, limits, tls: tls_setup, mode })
     }
 
     /// The mode that was chosen, or the default, if it fits the proxies.
@@ -313,7 +313,7 @@ impl Setting for UploadSize {
 }
 
 /// The checked form of the flags.
-struct Plan {
+struct CheckedGet {
     fetch: FetchConfig,
     hops: Vec<HopConfig>,
     limits: Limits,
@@ -321,7 +321,7 @@ struct Plan {
     mode: Mode,
 }
 
-impl Plan {
+impl CheckedGet {
     /// A client that fetches from this URL.
     fn client(&self, url: &HttpsUrl, resume: Option<Resume>) -> ClientConfig {
         let fetch = FetchConfig {
@@ -347,7 +347,7 @@ struct Fetched {
 }
 
 impl Fetched {
-    fn outcome(self, plan: &Plan, sha256: Option<Sha256Hex>) -> Outcome {
+    fn outcome(self, plan: &CheckedGet, sha256: Option<Sha256Hex>) -> Outcome {
         let Self { url, redirects, resumed_bytes, report } = self;
         let outcome = Outcome::new(url.to_string(), plan.mode, plan.hops.len(), &report, sha256);
         Outcome { redirects, resumed_bytes, bytes: outcome.bytes + resumed_bytes, ..outcome }

@@ -78,14 +78,14 @@ pub(crate) struct ConnectionTraffic {
     /// Smoothed RTT at the end.
     rtt_ms: f64,
     /// What this client sent.
-    sent: Sent,
+    sent: SentTotals,
     /// What arrived at this client.
-    received: Sent,
+    received: SentTotals,
 }
 
 /// What was sent in one direction of a connection. Bytes are those of QUIC packets.
 #[derive(Clone, Debug, Serialize)]
-struct Sent {
+struct SentTotals {
     packets: u64,
     bytes: u64,
     ack_frames: u64,
@@ -95,7 +95,7 @@ struct Sent {
     ack_only_bytes: u64,
 }
 
-impl From<&Traffic> for Sent {
+impl From<&Traffic> for SentTotals {
     fn from(traffic: &Traffic) -> Self {
         let &Traffic { packets, bytes, ack_frames, ack_bytes, .. } = traffic;
         let &Traffic { ack_only_packets, ack_only_bytes, .. } = traffic;

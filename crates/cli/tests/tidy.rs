@@ -512,7 +512,7 @@ const BYTES_TO_TEXT: [(&str, &str); 14] = [
         "a host, which is checked afterwards, and the digits of a number",
     ),
     (
-        "node/src/client/ranges.rs",
+        "node/src/client/transfer/ranges.rs",
         "a reference to a URL, which becomes a StrangerText, and a range",
     ),
     (

@@ -6,8 +6,8 @@
 //! | `BBR.BtlBw`, `BBR.BtlBwFilter` | `bottleneck_bandwidth`, `bandwidth_filter` |
 //! | `BBR.RTprop`, `BBR.rtprop_stamp` | `round_trip_propagation`, `.._stamp` |
 //! | `BBR.state`, `BBR.pacing_gain`, `BBR.cwnd_gain` | `state`, `pacing_gain()`, `cwnd_gain()` |
-//! | `BBR.cycle_index`, `BBR.cycle_stamp` | in [`State::ProbeBw`] |
-//! | `BBR.probe_rtt_done_stamp`, `.._round_done` | in [`State::ProbeRtt`] |
+//! | `BBR.cycle_index`, `BBR.cycle_stamp` | in [`PathState::ProbeBw`] |
+//! | `BBR.probe_rtt_done_stamp`, `.._round_done` | in [`PathState::ProbeRtt`] |
 //! | `BBR.round_start`, `BBR.next_round_delivered` | in [`Round`] |
 //! | `BBR.filled_pipe`, `BBR.full_bw`, `BBR.full_bw_count` | in [`FullPipe`] |
 //! | `BBR.idle_restart`, `BBR.prior_cwnd` | `is_idle_restart`, `prior_cwnd` |
@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 
 use tandem_units::{ByteCount, Rate};
 
-use self::aggregation::Aggregation;
+use self::aggregation::{Aggregation, EXCESS_TIME_MAX};
 use self::caution::Caution;
 pub use self::config::{Bbr1Config, Flavor};
 use self::full_pipe::{FullPipe, StartupRound};
@@ -63,7 +63,7 @@ pub struct Bbr1 {
     config: Bbr1Config,
     random: Random,
     max_datagram_size: ByteCount,
-    state: State,
+    state: PathState,
     delivery: DeliveryRate,
 
     bandwidth_filter: MaxFilter,
@@ -101,7 +101,7 @@ struct Round {
 
 /// The states of the draft's state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PathState {
     /// Doubles the sending rate every round to find the bottleneck bandwidth.
     Startup,
     /// Drains the queue that Startup created.
@@ -112,7 +112,7 @@ enum State {
     ProbeRtt { done: Option<ProbeRttDone> },
 }
 
-/// The conditions under which [`State::ProbeRtt`] ends; they are known once the queue is drained.
+/// The conditions under which [`PathState::ProbeRtt`] ends; they are known once the queue is drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ProbeRttDone {
     stamp: Instant,
@@ -136,6 +136,12 @@ const MIN_PIPE_PACKETS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(25);
 /// The queue of a small router. What comes at once after a pause must not overflow it.
 const PAUSE_MAX: ByteCount = ByteCount::new(256_000);
+/// What has arrived at once beyond the rate shows that packets are delayed, but the delay of a packet is a multiple
+/// of it: where the delay varies, most packets wait for one before them that had a longer delay. Measured with delays
+/// that are even between nothing and several least RTTs (`docs/design/adr/0067`).
+const JITTER: Factor = Factor::from_percent(400);
+/// The longest jitter for which a tunnel's window has room.
+const JITTER_MAX: Duration = Duration::from_millis(80);
 /// The RTT that is assumed before the first sample. With an initial window of 10 datagrams it paces
 /// the first flight at 2.885 windows in 10 ms, some 33 Mbit/s. This delays the first flight hardly
 /// at all, and is not a burst that overflows queues.
@@ -151,7 +157,7 @@ impl Bbr1 {
             random: Random::new(config.seed),
             config,
             max_datagram_size,
-            state: State::Startup,
+            state: PathState::Startup,
             delivery: DeliveryRate::new(now),
             bandwidth_filter: MaxFilter::default(),
             bottleneck_bandwidth: None,
@@ -211,7 +217,12 @@ impl Bbr1 {
         if let (Some(bandwidth), Some(rtt)) =
             (self.bottleneck_bandwidth, self.round_trip_propagation)
         {
-            self.aggregation.on_acked(now, self.newly_acked, (bandwidth, rtt));
+            // Packets that wait at the exit of a tunnel wait for a retransmission, which takes one least RTT.
+            let longest = match self.config.flavor {
+                Flavor::Plain | Flavor::Follower => EXCESS_TIME_MAX.min(rtt),
+                Flavor::Tunnel => EXCESS_TIME_MAX,
+            };
+            self.aggregation.on_acked(now, self.newly_acked, bandwidth, longest);
         }
     }
 
@@ -231,7 +242,7 @@ impl Bbr1 {
                 self.full_pipe.fill();
                 self.caution.end();
             }
-            Some(Overflow::WithoutQueue) if matches!(self.state, State::ProbeBw { .. }) => {
+            Some(Overflow::WithoutQueue) if matches!(self.state, PathState::ProbeBw { .. }) => {
                 self.caution.begin(self.bottleneck_bandwidth);
             }
             Some(Overflow::WithoutQueue) | None => {}
@@ -243,7 +254,7 @@ impl Bbr1 {
 
     /// `BBRCheckCyclePhase`: begins the next phase of `ProbeBW` if the present one is over.
     fn check_cycle_phase(&mut self, now: Instant, prior_in_flight: ByteCount) {
-        let State::ProbeBw { cycle_index, cycle_stamp } = self.state else { return };
+        let PathState::ProbeBw { cycle_index, cycle_stamp } = self.state else { return };
         let elapsed = now.saturating_duration_since(cycle_stamp);
         let is_full_length = self.round_trip_propagation.is_some_and(|rtt| elapsed > rtt);
         let gain = self.pacing_gain();
@@ -261,7 +272,7 @@ impl Bbr1 {
         };
         if is_over {
             let cycle_index = (cycle_index + 1) % CYCLE_LENGTH;
-            self.state = State::ProbeBw { cycle_index, cycle_stamp: now };
+            self.state = PathState::ProbeBw { cycle_index, cycle_stamp: now };
         }
     }
 
@@ -272,7 +283,7 @@ impl Bbr1 {
             phase => phase + 1,
         };
         let cycle_index = usize::try_from(skipped).expect("below the length of the cycle");
-        self.state = State::ProbeBw { cycle_index, cycle_stamp: now };
+        self.state = PathState::ProbeBw { cycle_index, cycle_stamp: now };
     }
 
     /// `BBRCheckFullPipe`: determines whether the pipe is full, also in an application-limited
@@ -295,10 +306,11 @@ impl Bbr1 {
     /// `BBRCheckDrain`: enters Drain when the pipe is full, and `ProbeBW` when the queue is
     /// drained.
     fn check_drain(&mut self, now: Instant) {
-        if self.state == State::Startup && self.full_pipe.is_filled() {
-            self.state = State::Drain;
+        if self.state == PathState::Startup && self.full_pipe.is_filled() {
+            self.state = PathState::Drain;
         }
-        if self.state == State::Drain && self.bytes_in_flight <= self.in_flight_target(Factor::ONE)
+        if self.state == PathState::Drain
+            && self.bytes_in_flight <= self.in_flight_target(Factor::ONE)
         {
             self.enter_probe_bw(now);
         }
@@ -321,12 +333,12 @@ impl Bbr1 {
 
     /// `BBRCheckProbeRTT`: enters `ProbeRTT` when the minimum RTT has expired.
     fn check_probe_rtt(&mut self, now: Instant, has_rtt_expired: bool) {
-        let is_probing = matches!(self.state, State::ProbeRtt { .. });
+        let is_probing = matches!(self.state, PathState::ProbeRtt { .. });
         if !is_probing && has_rtt_expired && !self.is_idle_restart {
             self.prior_cwnd = self.congestion_window;
-            self.state = State::ProbeRtt { done: None };
+            self.state = PathState::ProbeRtt { done: None };
         }
-        if let State::ProbeRtt { done } = self.state {
+        if let PathState::ProbeRtt { done } = self.state {
             self.handle_probe_rtt(now, done);
         }
         self.is_idle_restart = false;
@@ -338,11 +350,11 @@ impl Bbr1 {
         self.delivery.on_app_limited(self.bytes_in_flight);
         if let Some(mut done) = done {
             done.is_round_done |= self.round.is_start;
-            self.state = State::ProbeRtt { done: Some(done) };
+            self.state = PathState::ProbeRtt { done: Some(done) };
             self.check_probe_rtt_done(now);
         } else if self.bytes_in_flight <= self.probe_rtt_cwnd() {
             let done = ProbeRttDone { stamp: now + PROBE_RTT_DURATION, is_round_done: false };
-            self.state = State::ProbeRtt { done: Some(done) };
+            self.state = PathState::ProbeRtt { done: Some(done) };
             self.round.next_delivered = self.delivery.delivered();
         }
     }
@@ -350,7 +362,7 @@ impl Bbr1 {
     /// Ends `ProbeRTT` if it has lasted long enough. The minimum RTT then holds for the next ten
     /// seconds.
     fn check_probe_rtt_done(&mut self, now: Instant) {
-        let State::ProbeRtt { done: Some(done) } = self.state else { return };
+        let PathState::ProbeRtt { done: Some(done) } = self.state else { return };
         if !done.is_round_done || now <= done.stamp {
             return;
         }
@@ -359,7 +371,7 @@ impl Bbr1 {
         if self.full_pipe.is_filled() {
             self.enter_probe_bw(now);
         } else {
-            self.state = State::Startup;
+            self.state = PathState::Startup;
         }
     }
 
@@ -367,13 +379,15 @@ impl Bbr1 {
     /// bandwidth.
     fn handle_restart_from_idle(&mut self, now: Instant) {
         self.is_idle_restart = true;
-        if let (State::ProbeBw { .. }, Some(bandwidth)) = (self.state, self.bottleneck_bandwidth) {
+        if let (PathState::ProbeBw { .. }, Some(bandwidth)) =
+            (self.state, self.bottleneck_bandwidth)
+        {
             self.pacing_rate = bandwidth;
         }
         // Nothing was in flight during the idle period, which therefore stands for a round.
-        if let State::ProbeRtt { done: Some(done) } = self.state {
+        if let PathState::ProbeRtt { done: Some(done) } = self.state {
             self.state =
-                State::ProbeRtt { done: Some(ProbeRttDone { is_round_done: true, ..done }) };
+                PathState::ProbeRtt { done: Some(ProbeRttDone { is_round_done: true, ..done }) };
             self.check_probe_rtt_done(now);
         }
     }
@@ -389,8 +403,8 @@ impl Bbr1 {
 
     /// `BBRSetCwnd`: sets the congestion window after `newly_acked` bytes were acknowledged.
     fn set_cwnd(&mut self, newly_acked: ByteCount) {
-        let target = self.in_flight_target(self.cwnd_gain()).max(self.paused_target());
-        let target = target + self.extra_acked();
+        let target = self.in_flight_target(self.cwnd_gain()) + self.extra_acked();
+        let target = target.max(self.paused_target()).max(self.jitter_target());
         let grown = self.congestion_window + newly_acked;
         if self.full_pipe.is_filled() {
             self.congestion_window = grown.min(target);
@@ -404,7 +418,7 @@ impl Bbr1 {
             self.congestion_window = self.congestion_window.min(bound.max(least));
         }
         self.congestion_window = self.congestion_window.max(self.min_pipe_cwnd());
-        if matches!(self.state, State::ProbeRtt { .. }) {
+        if matches!(self.state, PathState::ProbeRtt { .. }) {
             self.congestion_window = self.congestion_window.min(self.probe_rtt_cwnd());
         }
     }
@@ -438,6 +452,19 @@ impl Bbr1 {
         }
     }
 
+    /// The bandwidth-delay product of a tunnel and what its path sends while the delay varies. Where that is longer
+    /// than the least RTT, a window of twice the product would limit the rate, the estimate of the bandwidth would
+    /// fall, and with it the window. Where it is shorter, the window has room for it anyway.
+    fn jitter_target(&self) -> ByteCount {
+        match (self.config.flavor, self.bottleneck_bandwidth) {
+            (Flavor::Tunnel, Some(bandwidth)) if self.full_pipe.is_filled() => {
+                let jitter = JITTER.of_bytes(self.aggregation.extra_acked());
+                self.in_flight_target(Factor::ONE) + jitter.min(bandwidth.bytes_in(JITTER_MAX))
+            }
+            _ => ByteCount::ZERO,
+        }
+    }
+
     /// `BBRSetSendQuantum`: the number of bytes that may be sent back to back.
     fn quantum(&self) -> ByteCount {
         const SLOW: Rate = Rate::from_bps(1_200_000).expect("not zero");
@@ -452,10 +479,10 @@ impl Bbr1 {
 
     fn pacing_gain(&self) -> Factor {
         match self.state {
-            State::Startup => gain::HIGH,
-            State::Drain => gain::DRAIN,
-            State::ProbeRtt { .. } => Factor::ONE,
-            State::ProbeBw { cycle_index, .. } => {
+            PathState::Startup => gain::HIGH,
+            PathState::Drain => gain::DRAIN,
+            PathState::ProbeRtt { .. } => Factor::ONE,
+            PathState::ProbeBw { cycle_index, .. } => {
                 let up = self.caution.gain(Factor::from_percent(self.config.up_gain_percent));
                 match cycle_index {
                     0 => up,
@@ -469,9 +496,9 @@ impl Bbr1 {
 
     fn cwnd_gain(&self) -> Factor {
         match self.state {
-            State::Startup | State::Drain => gain::HIGH,
-            State::ProbeBw { .. } => gain::CWND,
-            State::ProbeRtt { .. } => Factor::ONE,
+            PathState::Startup | PathState::Drain => gain::HIGH,
+            PathState::ProbeBw { .. } => gain::CWND,
+            PathState::ProbeRtt { .. } => Factor::ONE,
         }
     }
 
@@ -609,7 +636,7 @@ mod tests {
             let config = Bbr1Config { up_gain_percent, ..Bbr1Config::default() };
             let mut controller = Bbr1::new(config, now, DATAGRAM);
             let cycle = std::array::from_fn(|cycle_index| {
-                controller.state = State::ProbeBw { cycle_index, cycle_stamp: now };
+                controller.state = PathState::ProbeBw { cycle_index, cycle_stamp: now };
                 controller.pacing_gain().thousandths()
             });
             assert_eq!(cycle, gains, "{up_gain_percent} %");
@@ -624,7 +651,7 @@ mod tests {
             let config = Bbr1Config { seed, ..Bbr1Config::default() };
             let mut controller = Bbr1::new(config, now, DATAGRAM);
             controller.enter_probe_bw(now);
-            let State::ProbeBw { cycle_index, .. } = controller.state else { panic!("{seed}") };
+            let PathState::ProbeBw { cycle_index, .. } = controller.state else { panic!("{seed}") };
             entered[cycle_index] += 1;
         }
         assert_eq!(entered[1], 0);

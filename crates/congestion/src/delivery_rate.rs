@@ -11,7 +11,7 @@
 //! | `C.delivered_time` | `DeliveryRate::delivered_time` |
 //! | `C.first_sent_time` | `DeliveryRate::first_sent_time` |
 //! | `C.app_limited` | `DeliveryRate::app_limited_until`, `None` for 0 |
-//! | `P.*` | `Packet` |
+//! | `P.*` | `SentPacket` |
 //! | `rs.*` | [`RateSample`] |
 //!
 //! One step of the draft is left out: it drops samples over intervals shorter than `MinRTT`. QUIC
@@ -38,9 +38,9 @@ pub struct DeliveryRate {
     /// everything that was in flight when the application had no more data to send. `None` outside
     /// such a period.
     app_limited_until: Option<ByteCount>,
-    packets: BTreeMap<u64, Packet>,
+    packets: BTreeMap<u64, SentPacket>,
     /// The newest packet that the current ACK frame acknowledged.
-    newest_acked: Option<Packet>,
+    newest_acked: Option<SentPacket>,
     /// The time of the last acknowledgement, or of the first packet after an idle period.
     last_progress: Instant,
     /// The total time for which the path has stalled.
@@ -51,7 +51,7 @@ pub struct DeliveryRate {
 
 /// The state of the connection at the time at which a packet in flight was sent.
 #[derive(Clone, Copy, Debug)]
-struct Packet {
+struct SentPacket {
     sent: Instant,
     delivered: ByteCount,
     delivered_time: Instant,
@@ -114,7 +114,7 @@ impl DeliveryRate {
             self.last_progress = sent.now;
             self.first_sent_standstill = self.standstill;
         }
-        let packet = Packet {
+        let packet = SentPacket {
             sent: sent.now,
             delivered: self.delivered,
             delivered_time: self.delivered_time,

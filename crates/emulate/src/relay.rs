@@ -78,7 +78,7 @@ struct Cargo {
 }
 
 #[derive(Debug)]
-struct Client {
+struct RelayClient {
     address: SocketAddr,
     /// A socket that is connected to the target.
     socket: UdpSocket,
@@ -93,7 +93,7 @@ pub struct UdpRelay {
     target: SocketAddr,
     to_target: Path<Cargo>,
     to_client: Path<Cargo>,
-    clients: BTreeMap<ClientId, Client>,
+    clients: BTreeMap<ClientId, RelayClient>,
     ids: BTreeMap<SocketAddr, ClientId>,
     counters: RelayCounters,
     next_sweep: Instant,
@@ -231,7 +231,7 @@ impl UdpRelay {
         let socket = connect(self.target).ok()?;
         let id = self.counters.clients;
         self.counters.clients += 1;
-        self.clients.insert(id, Client { address, socket, last_used: now });
+        self.clients.insert(id, RelayClient { address, socket, last_used: now });
         self.ids.insert(address, id);
         Some(id)
     }

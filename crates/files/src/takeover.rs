@@ -52,7 +52,7 @@ impl fmt::Display for Hello {
 
 /// What a user has used since the line before.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct UsageLine {
     user: String,
     month: String,
     to_target: u64,
@@ -67,7 +67,7 @@ struct Line {
 ///
 /// It does not: the keys of JSON are texts.
 pub fn usage_line(used: &KeptUsage) -> String {
-    let line = Line {
+    let line = UsageLine {
         user: used.name.clone(),
         month: used.month.to_string(),
         to_target: used.bytes.to_target,
@@ -79,8 +79,8 @@ pub fn usage_line(used: &KeptUsage) -> String {
 
 /// Parses a line. `None`: it is not about a user.
 pub fn parse_usage(text: &str) -> Option<KeptUsage> {
-    let line: Line =
-        serde_json::from_str(text).ok().filter(|line: &Line| is_user_name(&line.user))?;
+    let line: UsageLine =
+        serde_json::from_str(text).ok().filter(|line: &UsageLine| is_user_name(&line.user))?;
     Some(KeptUsage {
         name: line.user,
         month: line.month.parse().ok()?,

@@ -30,7 +30,7 @@ pub const FILE_LEN_MAX: u64 = 20_000_000;
 /// The file as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct UsersToml {
     #[serde(default)]
     default: LimitsTable,
     #[serde(default)]
@@ -47,21 +47,21 @@ struct LimitsTable {
     target_ports: Option<Text<TcpPorts>>,
     target_names: Option<Vec<Text<Name>>>,
     #[serde(default)]
-    rate_to_target: Limit<Rates>,
+    rate_to_target: LimitText<Rates>,
     #[serde(default)]
-    rate_to_client: Limit<Rates>,
+    rate_to_client: LimitText<Rates>,
     #[serde(default)]
-    connections: Limit<Connections>,
+    connections: LimitText<Connections>,
     #[serde(default)]
-    flows: Limit<Flows>,
+    flows: LimitText<Flows>,
     #[serde(default)]
-    flow_burst: Limit<FlowBurst>,
+    flow_burst: LimitText<FlowBurst>,
     #[serde(default)]
-    flows_per_second: Limit<FlowsPerSecond>,
+    flows_per_second: LimitText<FlowsPerSecond>,
     #[serde(default)]
-    lookups: Limit<Lookups>,
+    lookups: LimitText<Lookups>,
     #[serde(default)]
-    month_bytes: Limit<MonthBytes>,
+    month_bytes: LimitText<MonthBytes>,
 }
 
 macro_rules! settings {
@@ -94,15 +94,15 @@ const KBIT: Rate = Rate::from_bps(16_000).expect("it is not zero");
 
 /// A limit: a number or a text with a unit, or "none".
 #[derive(Debug)]
-struct Limit<S: Setting>(Bound<S::Value>);
+struct LimitText<S: Setting>(Bound<S::Value>);
 
-impl<S: Setting> Default for Limit<S> {
+impl<S: Setting> Default for LimitText<S> {
     fn default() -> Self {
         Self(Bound::Inherited)
     }
 }
 
-impl<'de, S: Setting> Deserialize<'de> for Limit<S> {
+impl<'de, S: Setting> Deserialize<'de> for LimitText<S> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(LimitVisitor(PhantomData))
     }
@@ -111,21 +111,21 @@ impl<'de, S: Setting> Deserialize<'de> for Limit<S> {
 struct LimitVisitor<S>(PhantomData<S>);
 
 impl<S: Setting> Visitor<'_> for LimitVisitor<S> {
-    type Value = Limit<S>;
+    type Value = LimitText<S>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, or \"none\"", S::allowed())
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Limit<S>, E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<LimitText<S>, E> {
         if text == "none" {
-            return Ok(Limit(Bound::Unlimited));
+            return Ok(LimitText(Bound::Unlimited));
         }
         let value: Within<S> = text.parse().map_err(E::custom)?;
-        Ok(Limit(Bound::At(value.0)))
+        Ok(LimitText(Bound::At(value.0)))
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Limit<S>, E> {
+    fn visit_i64<E: Error>(self, number: i64) -> Result<LimitText<S>, E> {
         self.visit_str(&number.to_string())
     }
 }
@@ -187,7 +187,7 @@ fn parse_file(text: &str) -> Result<UserRules, (Range<usize>, String)> {
     let wrong = |error: toml::de::Error| {
         (error.span().unwrap_or_default(), error.message().replace('\n', "; "))
     };
-    let File { default, group: groups, user: users } = toml::from_str(text).map_err(wrong)?;
+    let UsersToml { default, group: groups, user: users } = toml::from_str(text).map_err(wrong)?;
     let no_group = |table: &LimitsTable| match &table.group {
         Some(group) => {
             let reason = "`group` stands only at a user; groups have no groups".to_owned();

@@ -34,7 +34,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use self::sockets::{Lane, Slot};
+use self::sockets::{Lane, OpenSocket};
 use crate::{
     alarm::Alarm,
     clock,
@@ -210,7 +210,7 @@ struct Driver<'a, N, A> {
     /// Limits the warnings about sockets that cannot be opened.
     refused: Seldom,
 
-    sockets: BTreeMap<SocketId, Slot>,
+    sockets: BTreeMap<SocketId, OpenSocket>,
     ready_list: Arc<ReadyList<Lane>>,
     /// The sockets from which the driver receives in this round.
     readable: Vec<Lane>,
@@ -233,12 +233,12 @@ struct Driver<'a, N, A> {
     memory: MemoryGauge,
     load: LoadGauge,
     tick: Option<Interval>,
-    end: End,
+    end: NodeEnd,
 }
 
 /// The progress of the node's end.
 #[derive(Default)]
-struct End {
+struct NodeEnd {
     is_closed: bool,
     /// The end of the grace period, once the node has got [`Input::Shutdown`].
     grace_ends: Option<Instant>,
@@ -247,7 +247,7 @@ struct End {
 }
 
 /// The wait that follows a drain.
-struct Next {
+struct WaitFor {
     /// The node's deadline; `None` if it has none, or if it has more outputs.
     deadline: Option<Instant>,
     /// Whether the driver may wait for an event. It may only poll if there are inputs already or
@@ -295,18 +295,18 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             memory: MemoryGauge::new(options.memory_in_use, is_shared),
             load: LoadGauge::new(clock::now()),
             tick,
-            end: End::default(),
+            end: NodeEnd::default(),
         }
     }
 
     /// Performs the node's outputs until the node waits.
-    fn drain(&mut self) -> Next {
+    fn drain(&mut self) -> WaitFor {
         let mut now = clock::now();
         for count in 1..=OUTPUTS_PER_DRAIN {
             match self.node.poll(now, &mut self.poll_buffer) {
                 Output::Wait(deadline) => {
                     self.flush();
-                    return Next { deadline, may_sleep: !self.has_input() };
+                    return WaitFor { deadline, may_sleep: !self.has_input() };
                 }
                 output => self.perform(output),
             }
@@ -319,7 +319,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             }
         }
         self.flush();
-        Next { deadline: None, may_sleep: false }
+        WaitFor { deadline: None, may_sleep: false }
     }
 
     fn perform(&mut self, output: Output) {
@@ -441,10 +441,10 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
     /// Waits, then gives the node all inputs that have arrived.
     async fn wait<S: Future<Output = ()>>(
         &mut self,
-        next: Next,
+        next: WaitFor,
         shutdown: &mut Option<Pin<&mut S>>,
     ) {
-        let (Next { deadline, may_sleep }, from) = (next, clock::now());
+        let (WaitFor { deadline, may_sleep }, from) = (next, clock::now());
         let looks = may_sleep && self.load.must_look(from);
         let may_sleep = may_sleep && !looks;
         if !may_sleep {

@@ -37,11 +37,11 @@ pub(crate) struct LoadGauge {
     /// Whether the driver has looked in vain since the last input.
     is_idle: bool,
     /// The present window, while the thread is busy.
-    busy: Option<Window>,
+    busy: Option<BusyWindow>,
 }
 
 /// A time over which a busy thread is watched.
-struct Window {
+struct BusyWindow {
     began: Instant,
     idle: Duration,
 }
@@ -84,14 +84,14 @@ impl LoadGauge {
         self.is_idle = wait == Wait::LookedInVain;
         let Some(window) = &self.busy else {
             let is_busy = to - self.last_idle >= Self::BUSY_AFTER;
-            self.busy = is_busy.then_some(Window { began: to, idle: Duration::ZERO });
+            self.busy = is_busy.then_some(BusyWindow { began: to, idle: Duration::ZERO });
             return is_busy.then_some(Load::Busy);
         };
         if to - window.began >= Self::WINDOW {
             // A thread that has a part of a processor, in a control group, cannot be less than busy for more than that
             // part.
             let is_over = window.idle >= (to - window.began) * 3 / 4;
-            self.busy = (!is_over).then_some(Window { began: to, idle: Duration::ZERO });
+            self.busy = (!is_over).then_some(BusyWindow { began: to, idle: Duration::ZERO });
             if is_over {
                 return Some(Load::Normal);
             }

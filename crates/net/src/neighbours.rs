@@ -45,7 +45,7 @@ const WHILE_GONE: Duration = Duration::from_secs(60);
 pub async fn watch(neighbours: Neighbours) {
     let mut machines = Vec::new();
     for address in neighbours.addresses() {
-        machines.push(Machine::new(address).await);
+        machines.push(NeighbourMachine::new(address).await);
     }
     let mut looks = interval(INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -70,7 +70,7 @@ pub async fn watch(neighbours: Neighbours) {
 }
 
 /// Another machine.
-struct Machine {
+struct NeighbourMachine {
     address: SocketAddr,
     /// `None`: there is none, so that the machine cannot be asked.
     socket: Option<UdpSocket>,
@@ -86,7 +86,7 @@ struct Machine {
     looks: u32,
 }
 
-impl Machine {
+impl NeighbourMachine {
     async fn new(address: SocketAddr) -> Self {
         let socket = match bound(address).await {
             Ok(socket) => Some(socket),

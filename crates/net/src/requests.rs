@@ -41,7 +41,7 @@ const OWNERS_PAUSE_FACTOR: u32 = 4;
 /// The requests in flight. The node limits their number: it has one request per query and one per
 /// file.
 pub(crate) struct Requests {
-    in_flight: FuturesUnordered<BoxFuture<'static, Answer>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, RequestAnswer>>,
     /// Answers of requests that are still in flight: a few for each name.
     parts: (mpsc::UnboundedSender<Input>, mpsc::UnboundedReceiver<Input>),
     resolver: Option<Resolver>,
@@ -56,7 +56,7 @@ enum FileState {
     Open(Arc<OpenFile>),
 }
 
-enum Answer {
+enum RequestAnswer {
     Opened(FileId, Result<(OpenFile, FileMeta), FileError>),
     /// The UDP ports of a program's user, and when the next look may begin.
     UdpPorts(TcpId, io::Result<Box<[u16]>>, Instant),
@@ -78,7 +78,7 @@ impl Requests {
             let resolved = |result, progress| Input::Resolved { query, result, progress };
             let part = |found| drop(parts.send(resolved(Ok(found), Progress::Partial)));
             let result = resolver.resolve(&host, part).await;
-            Answer::Other(resolved(result, Progress::Complete))
+            RequestAnswer::Other(resolved(result, Progress::Complete))
         };
         self.in_flight.push(answer.boxed());
     }
@@ -90,7 +90,7 @@ impl Requests {
             let resolved = |result, progress| Input::ServiceResolved { query, result, progress };
             let part = |found| drop(parts.send(resolved(Ok(found), Progress::Partial)));
             let result = resolver.resolve_service(&host, port, part).await;
-            Answer::Other(resolved(result, Progress::Complete))
+            RequestAnswer::Other(resolved(result, Progress::Complete))
         };
         self.in_flight.push(answer.boxed());
     }
@@ -111,7 +111,7 @@ impl Requests {
             let result = look.await.unwrap_or_else(|error| Err(io::Error::other(error)));
             let now = clock::now();
             let pause = OWNERS_PAUSE_FACTOR * now.saturating_duration_since(looked);
-            Answer::UdpPorts(tcp, result, now + pause.max(OWNERS_PAUSE))
+            RequestAnswer::UdpPorts(tcp, result, now + pause.max(OWNERS_PAUSE))
         };
         self.in_flight.push(answer.boxed());
     }
@@ -119,12 +119,12 @@ impl Requests {
     pub(crate) fn open_file(&mut self, file: FileId, path: Vec<String>) {
         self.open.insert(file, FileState::Opening);
         let Some(files) = self.files.clone() else {
-            let nothing = Answer::Opened(file, Err(FileError::NotFound));
+            let nothing = RequestAnswer::Opened(file, Err(FileError::NotFound));
             return self.in_flight.push(future::ready(nothing).boxed());
         };
         let answer = async move {
             let result = spawn_blocking(move || files.open(&path)).await;
-            Answer::Opened(file, result.unwrap_or_else(|error| Err(interrupted(&error))))
+            RequestAnswer::Opened(file, result.unwrap_or_else(|error| Err(interrupted(&error))))
         };
         self.in_flight.push(answer.boxed());
     }
@@ -132,14 +132,14 @@ impl Requests {
     pub(crate) fn read_file(&mut self, id: FileId, offset: u64, len: usize) {
         let Some(FileState::Open(file)) = self.open.get(&id) else {
             let result = Err(FileError::NotFound);
-            let nothing = Answer::Other(Input::FileChunk { file: id, result });
+            let nothing = RequestAnswer::Other(Input::FileChunk { file: id, result });
             return self.in_flight.push(future::ready(nothing).boxed());
         };
         let file = Arc::clone(file);
         let answer = async move {
             let result = spawn_blocking(move || file.read(offset, len)).await;
             let result = result.unwrap_or_else(|error| Err(interrupted(&error)));
-            Answer::Other(Input::FileChunk { file: id, result })
+            RequestAnswer::Other(Input::FileChunk { file: id, result })
         };
         self.in_flight.push(answer.boxed());
     }
@@ -163,9 +163,9 @@ impl Requests {
 
     /// Converts an answer to an input, or to `None` if the node has closed the file in the
     /// meantime.
-    fn input(&mut self, answer: Answer) -> Option<Input> {
+    fn input(&mut self, answer: RequestAnswer) -> Option<Input> {
         match answer {
-            Answer::Opened(file, result) => {
+            RequestAnswer::Opened(file, result) => {
                 let state = self.open.get_mut(&file)?;
                 let result = result.map(|(open, meta)| {
                     *state = FileState::Open(Arc::new(open));
@@ -173,7 +173,7 @@ impl Requests {
                 });
                 Some(Input::FileOpened { file, result })
             }
-            Answer::UdpPorts(tcp, result, next_look) => {
+            RequestAnswer::UdpPorts(tcp, result, next_look) => {
                 self.next_look = Some(next_look);
                 let result = result.map_err(|error| {
                     tracing::debug!(%error, "the owner of a TCP connection is not known");
@@ -181,8 +181,12 @@ impl Requests {
                 });
                 Some(Input::Tcp(TcpInput::UdpPorts { tcp, result }))
             }
-            Answer::Other(Input::FileChunk { file, .. }) if !self.open.contains_key(&file) => None,
-            Answer::Other(input) => Some(input),
+            RequestAnswer::Other(Input::FileChunk { file, .. })
+                if !self.open.contains_key(&file) =>
+            {
+                None
+            }
+            RequestAnswer::Other(input) => Some(input),
         }
     }
 }

@@ -7,12 +7,12 @@ use std::{
 /// Events in order of time. Events of the same time stay in the order in which they were added.
 #[derive(Debug)]
 pub struct Agenda<T> {
-    entries: BinaryHeap<Reverse<Entry<T>>>,
+    entries: BinaryHeap<Reverse<AgendaEntry<T>>>,
     sequence: u64,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct AgendaEntry<T> {
     at: Instant,
     sequence: u64,
     what: T,
@@ -34,7 +34,7 @@ impl<T> Agenda<T> {
     pub fn push(&mut self, at: Instant, what: T) {
         let sequence = self.sequence;
         self.sequence += 1;
-        self.entries.push(Reverse(Entry { at, sequence, what }));
+        self.entries.push(Reverse(AgendaEntry { at, sequence, what }));
     }
 
     /// The time at which the next event is due.
@@ -45,26 +45,26 @@ impl<T> Agenda<T> {
     /// Takes the next event if it is due by `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<(Instant, T)> {
         self.next_at().filter(|at| *at <= now)?;
-        self.entries.pop().map(|Reverse(Entry { at, what, .. })| (at, what))
+        self.entries.pop().map(|Reverse(AgendaEntry { at, what, .. })| (at, what))
     }
 }
 
-impl<T> Ord for Entry<T> {
+impl<T> Ord for AgendaEntry<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.at, self.sequence).cmp(&(other.at, other.sequence))
     }
 }
 
-impl<T> PartialOrd for Entry<T> {
+impl<T> PartialOrd for AgendaEntry<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> PartialEq for Entry<T> {
+impl<T> PartialEq for AgendaEntry<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T> Eq for AgendaEntry<T> {}

@@ -81,7 +81,7 @@ type Rates = [u64; 5];
 const RATE_PLACES: Rates = [0, 100, 500, 900, PLACES];
 
 /// The parameters of a kind.
-struct Kind {
+struct LinkKind {
     /// The rates with line of sight.
     rates: Rates,
     /// The rates without line of sight, which applies to the second 5 s of every 15 s.
@@ -93,7 +93,7 @@ struct Kind {
     burst_ms_max: u64,
 }
 
-impl Kind {
+impl LinkKind {
     /// Rates in kbit/s with and without line of sight, which do not change otherwise.
     const fn steady(in_sight: u64, in_shadow: u64) -> Self {
         Self {
@@ -160,40 +160,40 @@ impl SyntheticTrace {
         }
     }
 
-    const fn kind(self) -> Kind {
+    const fn kind(self) -> LinkKind {
         match self {
-            Self::Driving => Kind {
+            Self::Driving => LinkKind {
                 rates: [700, 3000, 19_200, 26_000, 29_000],
                 shadow: None,
                 outage_ms_max: 200,
                 burst_ms_max: 4,
             },
-            Self::Subway => Kind {
+            Self::Subway => LinkKind {
                 rates: [100, 700, 12_600, 20_500, 23_000],
                 shadow: None,
                 outage_ms_max: 240,
                 burst_ms_max: 4,
             },
-            Self::Wifi => Kind {
+            Self::Wifi => LinkKind {
                 rates: [300, 2000, 24_500, 31_200, 34_000],
                 shadow: None,
                 outage_ms_max: 105,
                 burst_ms_max: 2,
             },
-            Self::MmWave => Kind {
+            Self::MmWave => LinkKind {
                 rates: [40_000, 42_000, 51_000, 60_000, 62_000],
                 shadow: Some([12_000, 12_400, 14_000, 15_600, 16_000]),
                 outage_ms_max: 0,
                 burst_ms_max: 1,
             },
-            Self::Blockage => Kind::steady(3_600_000, 450_000),
-            Self::BlockageTenth => Kind::steady(360_000, 45_000),
+            Self::Blockage => LinkKind::steady(3_600_000, 450_000),
+            Self::BlockageTenth => LinkKind::steady(360_000, 45_000),
         }
     }
 }
 
 struct Generator {
-    kind: Kind,
+    kind: LinkKind,
     dice: Pcg64,
     /// The current place of the walk.
     place: u64,

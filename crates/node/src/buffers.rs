@@ -28,19 +28,19 @@ const KEPT_MAX: usize = 256;
 const UNNEEDED: u32 = 64;
 
 thread_local! {
-    static KEPT: RefCell<[Kept; SIZES]> =
-        const { RefCell::new([const { Kept { handles: VecDeque::new(), unneeded: 0 } }; SIZES]) };
+    static KEPT: RefCell<[SizeClass; SIZES]> =
+        const { RefCell::new([const { SizeClass { handles: VecDeque::new(), unneeded: 0 } }; SIZES]) };
     static COPIED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The buffers of one size, in the order in which they were used.
-struct Kept {
+struct SizeClass {
     handles: VecDeque<BytesMut>,
     /// How many payloads in turn got the buffer that was used last, so that the others were not needed.
     unneeded: u32,
 }
 
-impl Kept {
+impl SizeClass {
     /// Takes an unused buffer of this size. That of the last payload is tried first,
     /// because it is in the processor's cache, and then the oldest.
     fn take(&mut self, size: usize) -> Option<BytesMut> {

@@ -13,6 +13,7 @@ mod fields;
 mod guesses;
 mod h3;
 mod hand_over;
+mod impossible;
 pub mod limits;
 pub mod mode;
 pub mod node;

@@ -88,7 +88,7 @@ impl<T: Copy + Eq> Rounds<T> {
         let is_empty = match old {
             Party::Alone(_) => true,
             Party::User(user) => {
-                let Some(waiting) = self.waiting.get_mut(&user) else { return };
+                let Some(waiting) = self.waiting.get_mut(&user) else { return }; // none of the user waits
                 let before = waiting.len();
                 waiting.retain(|other| *other != id);
                 if waiting.len() == before {

@@ -83,6 +83,9 @@ pub struct Stats {
     pub file_bytes: u64,
     /// Bytes of uploads received from clients.
     pub upload_bytes: u64,
+    /// How often something happened that cannot happen, unless this program has an error. The nodes of a process share
+    /// such counts, and each is in the counters of one of them.
+    pub internal_errors: u64,
 }
 
 impl Stats {
@@ -92,6 +95,12 @@ impl Stats {
             self.to_target_datagrams += 1;
             self.to_target_bytes += len as u64;
         }
+    }
+
+    /// Counts a payload towards a client.
+    pub(crate) const fn count_to_client(&mut self, len: usize) {
+        self.to_client_datagrams += 1;
+        self.to_client_bytes += len as u64;
     }
 
     /// Adds what tunnels counted.

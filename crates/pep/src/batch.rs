@@ -36,12 +36,12 @@ pub(crate) struct Segments {
     newest: Option<Instant>,
     /// The newest sequence number that the server accepts.
     acknowledges: u32,
-    client: Option<Client>,
+    client: Option<ClientSegments>,
 }
 
 /// What the client's own segments have told.
 #[derive(Clone, Copy, Debug)]
-struct Client {
+struct ClientSegments {
     /// The first acknowledgement that was seen.
     first: u32,
     /// The newest one.
@@ -128,8 +128,12 @@ impl Segments {
 
     /// Notes the acknowledgement number of the client, and the sequence number after its data.
     pub(crate) fn hear(&mut self, now: Instant, (acknowledges, next): (u32, u32)) {
-        let client =
-            self.client.get_or_insert(Client { first: acknowledges, acknowledges, next, at: now });
+        let client = self.client.get_or_insert(ClientSegments {
+            first: acknowledges,
+            acknowledges,
+            next,
+            at: now,
+        });
         if !is_after(client.acknowledges, acknowledges) {
             (client.acknowledges, client.at) = (acknowledges, now);
         }

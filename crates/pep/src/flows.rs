@@ -14,13 +14,13 @@ use super::{
 
 /// A flow: its transport protocol and its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key<U> {
+enum FlowKey<U> {
     Quic(U),
     Tcp(Ends),
 }
 
 #[derive(Debug)]
-struct Flow {
+struct PepFlow {
     batch: Batch,
     /// The number of the next PEP-ACK.
     sequence: u32,
@@ -43,11 +43,11 @@ struct Flow {
 #[derive(Debug)]
 pub(crate) struct Flows<U> {
     max: usize,
-    by_ends: BTreeMap<Key<U>, Flow>,
+    by_ends: BTreeMap<FlowKey<U>, PepFlow>,
     /// The flows of which packets wait.
-    due: BTreeSet<(Instant, Key<U>)>,
+    due: BTreeSet<(Instant, FlowKey<U>)>,
     /// All flows, by a time at which they were not silent.
-    silent: BTreeSet<(Instant, Key<U>)>,
+    silent: BTreeSet<(Instant, FlowKey<U>)>,
     /// How often the PEP has missed packets.
     misses: u64,
     /// Whether the PEP-ACK of the last packet has no room for another one.
@@ -72,21 +72,21 @@ impl<U: Copy + Ord> Flows<U> {
     /// Adds a packet. Returns of how many packets no PEP-ACK tells.
     pub(crate) fn observe(&mut self, now: Instant, packet: Observed<U>) -> u64 {
         let key = match packet {
-            Observed::Quic { ends, .. } => Key::Quic(ends),
-            Observed::Tcp { ends, is_last: true, .. } => return self.forget(Key::Tcp(ends)),
+            Observed::Quic { ends, .. } => FlowKey::Quic(ends),
+            Observed::Tcp { ends, is_last: true, .. } => return self.forget(FlowKey::Tcp(ends)),
             // An acknowledgement alone is not repaired when it is lost.
             Observed::Tcp { bytes, .. } if bytes.start == bytes.end => return 0,
-            Observed::Tcp { ends, .. } => Key::Tcp(ends),
+            Observed::Tcp { ends, .. } => FlowKey::Tcp(ends),
             Observed::Client { .. } => return 0,
         };
         let mut untold = self.make_room(now, key);
         let flow = self.by_ends.entry(key).or_insert_with(|| {
             self.silent.insert((now, key));
             let batch = match key {
-                Key::Quic(_) => Batch::Quic(Vec::new()),
-                Key::Tcp(_) => Batch::Tcp(Segments::default()),
+                FlowKey::Quic(_) => Batch::Quic(Vec::new()),
+                FlowKey::Tcp(_) => Batch::Tcp(Segments::default()),
             };
-            Flow::new(batch, now, self.misses)
+            PepFlow::new(batch, now, self.misses)
         });
         flow.last = now;
         untold += flow.catch_up(self.misses);
@@ -111,7 +111,7 @@ impl<U: Copy + Ord> Flows<U> {
 
     /// Notes the acknowledgement number of a client, and the sequence number after its data.
     pub(crate) fn observe_client(&mut self, now: Instant, ends: Ends, numbers: (u32, u32)) {
-        let key = Key::Tcp(ends);
+        let key = FlowKey::Tcp(ends);
         let Some(flow) = self.by_ends.get_mut(&key) else { return };
         let Batch::Tcp(segments) = &mut flow.batch else { return };
         segments.hear(now, numbers);
@@ -139,12 +139,12 @@ impl<U: Copy + Ord> Flows<U> {
             let flow = self.by_ends.get_mut(&key)?;
             flow.due = None;
             let notice = match (key, &mut flow.batch) {
-                (Key::Quic(ends), Batch::Quic(waiting)) => {
+                (FlowKey::Quic(ends), Batch::Quic(waiting)) => {
                     let payload = batch::take_quic(waiting, (now, start), flow.sequence, config);
                     Some(Notice::Udp { ends, payload })
                 }
                 // Otherwise it is listed again when its client is heard.
-                (Key::Tcp(ends), Batch::Tcp(segments)) => {
+                (FlowKey::Tcp(ends), Batch::Tcp(segments)) => {
                     segments.take((now, start), (ends, flow.sequence), config)
                 }
                 _ => None,
@@ -164,7 +164,7 @@ impl<U: Copy + Ord> Flows<U> {
 
     /// Forgets flows that have ended, and one more if another one finds no room. Returns of how many of
     /// their packets no PEP-ACK tells.
-    fn make_room(&mut self, now: Instant, key: Key<U>) -> u64 {
+    fn make_room(&mut self, now: Instant, key: FlowKey<U>) -> u64 {
         let is_full = self.by_ends.len() >= self.max && !self.by_ends.contains_key(&key);
         let mut untold = 0;
         while let Some(&(listed, oldest)) = self.silent.first() {
@@ -183,7 +183,7 @@ impl<U: Copy + Ord> Flows<U> {
         untold
     }
 
-    fn forget(&mut self, key: Key<U>) -> u64 {
+    fn forget(&mut self, key: FlowKey<U>) -> u64 {
         let Some(flow) = self.by_ends.remove(&key) else { return 0 };
         self.silent.remove(&(flow.listed, key));
         if let Some(due) = flow.due {
@@ -193,7 +193,7 @@ impl<U: Copy + Ord> Flows<U> {
     }
 }
 
-impl Flow {
+impl PepFlow {
     fn new(batch: Batch, now: Instant, misses: u64) -> Self {
         let (first, last, listed) = (now, now, now);
         let (told, due) = (None, None);
@@ -223,8 +223,8 @@ impl Flow {
 
 /// Lists a flow of which packets wait.
 fn list<U: Copy + Ord>(
-    listed: &mut BTreeSet<(Instant, Key<U>)>,
-    (key, flow): (Key<U>, &mut Flow),
+    listed: &mut BTreeSet<(Instant, FlowKey<U>)>,
+    (key, flow): (FlowKey<U>, &mut PepFlow),
     now: Instant,
 ) {
     let due = flow.next_due(now);

@@ -20,12 +20,12 @@ const FLAT_PART: f64 = 0.05;
 #[derive(Serialize)]
 pub(crate) struct Report {
     attack: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<MeasuredRow>,
 }
 
 /// One measured value.
 #[derive(Serialize)]
-struct Row {
+struct MeasuredRow {
     what: String,
     value: f64,
     unit: &'static str,
@@ -78,7 +78,7 @@ impl Report {
 
     /// Adds a value without a bound.
     pub(crate) fn note(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
-        self.rows.push(Row { what: what.into(), value, unit, bound: None, holds: true });
+        self.rows.push(MeasuredRow { what: what.into(), value, unit, bound: None, holds: true });
     }
 
     /// Adds a value that must keep a bound.
@@ -90,7 +90,7 @@ impl Report {
         bound: Bound,
     ) {
         let holds = bound.holds(value);
-        self.rows.push(Row { what: what.into(), value, unit, bound: Some(bound), holds });
+        self.rows.push(MeasuredRow { what: what.into(), value, unit, bound: Some(bound), holds });
     }
 
     /// Adds a count that must be equal to another one.

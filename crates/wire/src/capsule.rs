@@ -59,11 +59,11 @@ pub enum Capsule {
 pub struct CapsuleDecoder {
     max_value_len: usize,
     chunks: Chunks,
-    state: State,
+    state: CapsuleState,
 }
 
 #[derive(Debug)]
-enum State {
+enum CapsuleState {
     Header(HeaderBuffer),
     Value { kind: Kind, value: ValueBuffer },
     Skip { remaining: u64 },
@@ -105,7 +105,7 @@ impl CapsuleDecoder {
         Self {
             max_value_len,
             chunks: Chunks::default(),
-            state: State::Header(HeaderBuffer::default()),
+            state: CapsuleState::Header(HeaderBuffer::default()),
         }
     }
 
@@ -118,8 +118,8 @@ impl CapsuleDecoder {
     /// Bytes of memory that an incomplete capsule takes.
     pub fn memory(&self) -> usize {
         match &self.state {
-            State::Value { value, .. } => value.memory(),
-            State::Header(_) | State::Skip { .. } | State::Failed(_) => 0,
+            CapsuleState::Value { value, .. } => value.memory(),
+            CapsuleState::Header(_) | CapsuleState::Skip { .. } | CapsuleState::Failed(_) => 0,
         }
     }
 
@@ -138,7 +138,7 @@ impl CapsuleDecoder {
     pub fn next(&mut self) -> Result<Option<Capsule>, DecodeError> {
         loop {
             match &mut self.state {
-                State::Header(header) => {
+                CapsuleState::Header(header) => {
                     let Some((capsule_type, len)) = header.fill(&mut self.chunks) else {
                         return Ok(None);
                     };
@@ -146,22 +146,22 @@ impl CapsuleDecoder {
                         return Ok(Some(capsule));
                     }
                 }
-                State::Value { kind, value } => {
+                CapsuleState::Value { kind, value } => {
                     let Some(value) = value.fill(&mut self.chunks) else {
                         return Ok(None);
                     };
                     let decoded = kind.decode(value);
-                    self.state = State::Header(HeaderBuffer::default());
+                    self.state = CapsuleState::Header(HeaderBuffer::default());
                     return decoded.map(Some).map_err(|error| self.fail(error.into()));
                 }
-                State::Skip { remaining: 0 } => {
-                    self.state = State::Header(HeaderBuffer::default());
+                CapsuleState::Skip { remaining: 0 } => {
+                    self.state = CapsuleState::Header(HeaderBuffer::default());
                 }
-                State::Skip { remaining } => match self.chunks.take_piece(*remaining) {
+                CapsuleState::Skip { remaining } => match self.chunks.take_piece(*remaining) {
                     Some(piece) => *remaining -= piece.len() as u64,
                     None => return Ok(None),
                 },
-                State::Failed(error) => return Err(error.clone()),
+                CapsuleState::Failed(error) => return Err(error.clone()),
             }
         }
     }
@@ -177,10 +177,10 @@ impl CapsuleDecoder {
         // [...] and the last Capsule on the stream was truncated, this MUST be treated as if it
         // were a malformed or incomplete message."
         match &self.state {
-            State::Header(header) if header.is_empty() && self.chunks.is_empty() => Ok(()),
-            State::Skip { remaining: 0 } if self.chunks.is_empty() => Ok(()),
-            State::Failed(error) => Err(error.clone()),
-            State::Header(_) | State::Value { .. } | State::Skip { .. } => {
+            CapsuleState::Header(header) if header.is_empty() && self.chunks.is_empty() => Ok(()),
+            CapsuleState::Skip { remaining: 0 } if self.chunks.is_empty() => Ok(()),
+            CapsuleState::Failed(error) => Err(error.clone()),
+            CapsuleState::Header(_) | CapsuleState::Value { .. } | CapsuleState::Skip { .. } => {
                 Err(DecodeError::CapsuleTruncated)
             }
         }
@@ -190,13 +190,13 @@ impl CapsuleDecoder {
     fn begin(&mut self, capsule_type: VarInt, len: u64) -> Result<Option<Capsule>, DecodeError> {
         match self.to_decode(capsule_type, len) {
             Ok(Some((kind, len))) => {
-                self.state = State::Value { kind, value: ValueBuffer::new(len) };
+                self.state = CapsuleState::Value { kind, value: ValueBuffer::new(len) };
                 Ok(None)
             }
             Ok(None) => {
                 // RFC 9297 §3.2: "Endpoints that receive a Capsule with an unknown Capsule Type MUST
                 // silently drop that Capsule and skip over it to parse the next Capsule."
-                self.state = State::Skip { remaining: len };
+                self.state = CapsuleState::Skip { remaining: len };
                 Ok(Some(Capsule::Unknown { capsule_type, len }))
             }
             Err(error) => Err(self.fail(error)),
@@ -238,7 +238,7 @@ impl CapsuleDecoder {
     }
 
     fn fail(&mut self, error: DecodeError) -> DecodeError {
-        self.state = State::Failed(error.clone());
+        self.state = CapsuleState::Failed(error.clone());
         error
     }
 }

@@ -36,12 +36,12 @@ pub enum TcpPiece {
 #[derive(Debug, Default)]
 pub struct TcpCapsuleDecoder {
     chunks: Chunks,
-    state: State,
+    state: ConnectTcpState,
     is_final: bool,
 }
 
 #[derive(Debug)]
-enum State {
+enum ConnectTcpState {
     Header(HeaderBuffer),
     Data { remaining: u64 },
     FinalData { remaining: u64 },
@@ -50,7 +50,7 @@ enum State {
     Failed(DecodeError),
 }
 
-impl Default for State {
+impl Default for ConnectTcpState {
     fn default() -> Self {
         Self::Header(HeaderBuffer::default())
     }
@@ -80,35 +80,35 @@ impl TcpCapsuleDecoder {
     pub fn next(&mut self) -> Result<Option<TcpPiece>, DecodeError> {
         loop {
             match &mut self.state {
-                State::Header(header) => {
+                ConnectTcpState::Header(header) => {
                     let Some((capsule_type, len)) = header.fill(&mut self.chunks) else {
                         return Ok(None);
                     };
                     self.begin(capsule_type, len.get())?;
                 }
-                State::FinalData { remaining: 0 } => {
-                    self.state = State::default();
+                ConnectTcpState::FinalData { remaining: 0 } => {
+                    self.state = ConnectTcpState::default();
                     self.is_final = true;
                     return Ok(Some(TcpPiece::Final));
                 }
-                State::Data { remaining: 0 } | State::Skip { remaining: 0 } => {
-                    self.state = State::default();
+                ConnectTcpState::Data { remaining: 0 } | ConnectTcpState::Skip { remaining: 0 } => {
+                    self.state = ConnectTcpState::default();
                 }
-                State::Data { remaining } | State::FinalData { remaining } => {
+                ConnectTcpState::Data { remaining } | ConnectTcpState::FinalData { remaining } => {
                     let Some(piece) = self.chunks.take_piece(*remaining) else { return Ok(None) };
                     *remaining -= piece.len() as u64;
                     return Ok(Some(TcpPiece::Data(piece)));
                 }
-                State::ProxyStatus(value) => {
+                ConnectTcpState::ProxyStatus(value) => {
                     let Some(value) = value.fill(&mut self.chunks) else { return Ok(None) };
-                    self.state = State::default();
+                    self.state = ConnectTcpState::default();
                     return Ok(Some(TcpPiece::ProxyStatus(value)));
                 }
-                State::Skip { remaining } => match self.chunks.take_piece(*remaining) {
+                ConnectTcpState::Skip { remaining } => match self.chunks.take_piece(*remaining) {
                     Some(piece) => *remaining -= piece.len() as u64,
                     None => return Ok(None),
                 },
-                State::Failed(error) => return Err(error.clone()),
+                ConnectTcpState::Failed(error) => return Err(error.clone()),
             }
         }
     }
@@ -116,18 +116,18 @@ impl TcpCapsuleDecoder {
     fn begin(&mut self, capsule_type: VarInt, len: u64) -> Result<(), DecodeError> {
         let is_data = matches!(capsule_type, CAPSULE_TYPE_DATA | CAPSULE_TYPE_FINAL_DATA);
         if is_data && self.is_final {
-            self.state = State::Failed(DecodeError::DataAfterFinalData);
+            self.state = ConnectTcpState::Failed(DecodeError::DataAfterFinalData);
             return Err(DecodeError::DataAfterFinalData);
         }
         self.state = match (capsule_type, usize::try_from(len)) {
-            (CAPSULE_TYPE_DATA, _) => State::Data { remaining: len },
-            (CAPSULE_TYPE_FINAL_DATA, _) => State::FinalData { remaining: len },
+            (CAPSULE_TYPE_DATA, _) => ConnectTcpState::Data { remaining: len },
+            (CAPSULE_TYPE_FINAL_DATA, _) => ConnectTcpState::FinalData { remaining: len },
             (CAPSULE_TYPE_PROXY_STATUS, Ok(len)) if len <= PROXY_STATUS_MAX => {
-                State::ProxyStatus(ValueBuffer::new(len))
+                ConnectTcpState::ProxyStatus(ValueBuffer::new(len))
             }
             // RFC 9297 §3.2: "Endpoints that receive a Capsule with an unknown Capsule Type MUST
             // silently drop that Capsule and skip over it to parse the next Capsule."
-            _ => State::Skip { remaining: len },
+            _ => ConnectTcpState::Skip { remaining: len },
         };
         Ok(())
     }

@@ -104,11 +104,11 @@ pub struct FrameDecoder {
     max_frame_len: usize,
     has_settings: bool,
     chunks: Chunks,
-    state: State,
+    state: FrameState,
 }
 
 #[derive(Debug)]
-enum State {
+enum FrameState {
     Header(HeaderBuffer),
     Data { remaining: u64 },
     Whole { frame_type: VarInt, payload: ValueBuffer },
@@ -120,8 +120,11 @@ impl FrameDecoder {
     /// Bytes of memory that an incomplete frame takes.
     pub fn memory(&self) -> usize {
         match &self.state {
-            State::Whole { payload, .. } => payload.memory(),
-            State::Header(_) | State::Data { .. } | State::Skip { .. } | State::Failed(_) => 0,
+            FrameState::Whole { payload, .. } => payload.memory(),
+            FrameState::Header(_)
+            | FrameState::Data { .. }
+            | FrameState::Skip { .. }
+            | FrameState::Failed(_) => 0,
         }
     }
 
@@ -133,7 +136,7 @@ impl FrameDecoder {
             max_frame_len,
             has_settings: false,
             chunks: Chunks::default(),
-            state: State::Header(HeaderBuffer::default()),
+            state: FrameState::Header(HeaderBuffer::default()),
         }
     }
 
@@ -158,7 +161,7 @@ impl FrameDecoder {
     pub fn next(&mut self) -> Result<Option<Frame>, DecodeError> {
         let result = self.step();
         if let Err(error) = &result {
-            self.state = State::Failed(error.clone());
+            self.state = FrameState::Failed(error.clone());
         }
         result
     }
@@ -166,9 +169,9 @@ impl FrameDecoder {
     /// Returns whether the decoder is between two frames.
     pub fn is_at_boundary(&self) -> bool {
         let state_is = match &self.state {
-            State::Header(header) => header.is_empty(),
-            State::Data { remaining } | State::Skip { remaining } => *remaining == 0,
-            State::Whole { .. } | State::Failed(_) => false,
+            FrameState::Header(header) => header.is_empty(),
+            FrameState::Data { remaining } | FrameState::Skip { remaining } => *remaining == 0,
+            FrameState::Whole { .. } | FrameState::Failed(_) => false,
         };
         state_is && self.chunks.is_empty()
     }
@@ -183,7 +186,7 @@ impl FrameDecoder {
         // RFC 9114 §7.1: "When a stream terminates cleanly, if the last frame on the stream was
         // truncated, this MUST be treated as a connection error of type H3_FRAME_ERROR."
         match &self.state {
-            State::Failed(error) => Err(error.clone()),
+            FrameState::Failed(error) => Err(error.clone()),
             _ if self.is_at_boundary() => Ok(()),
             _ => Err(DecodeError::FrameTruncated),
         }
@@ -192,37 +195,37 @@ impl FrameDecoder {
     fn step(&mut self) -> Result<Option<Frame>, DecodeError> {
         loop {
             match &mut self.state {
-                State::Header(header) => {
+                FrameState::Header(header) => {
                     let Some((frame_type, len)) = header.fill(&mut self.chunks) else {
                         return Ok(None);
                     };
                     self.check_allowed(frame_type)?;
                     self.state = self.begin(frame_type, len.get())?;
-                    if matches!(self.state, State::Skip { .. }) {
+                    if matches!(self.state, FrameState::Skip { .. }) {
                         return Ok(Some(Frame::Unknown { frame_type, len: len.get() }));
                     }
                 }
-                State::Data { remaining: 0 } | State::Skip { remaining: 0 } => {
-                    self.state = State::Header(HeaderBuffer::default());
+                FrameState::Data { remaining: 0 } | FrameState::Skip { remaining: 0 } => {
+                    self.state = FrameState::Header(HeaderBuffer::default());
                 }
-                State::Data { remaining } => {
+                FrameState::Data { remaining } => {
                     let piece = self.chunks.take_piece(*remaining);
                     *remaining -= piece.as_ref().map_or(0, Bytes::len) as u64;
                     return Ok(piece.map(Frame::Data));
                 }
-                State::Skip { remaining } => match self.chunks.take_piece(*remaining) {
+                FrameState::Skip { remaining } => match self.chunks.take_piece(*remaining) {
                     Some(piece) => *remaining -= piece.len() as u64,
                     None => return Ok(None),
                 },
-                State::Whole { frame_type, payload } => {
+                FrameState::Whole { frame_type, payload } => {
                     let Some(payload) = payload.fill(&mut self.chunks) else {
                         return Ok(None);
                     };
                     let frame = decode_whole(*frame_type, payload)?;
-                    self.state = State::Header(HeaderBuffer::default());
+                    self.state = FrameState::Header(HeaderBuffer::default());
                     return Ok(Some(frame));
                 }
-                State::Failed(error) => return Err(error.clone()),
+                FrameState::Failed(error) => return Err(error.clone()),
             }
         }
     }
@@ -264,9 +267,9 @@ impl FrameDecoder {
         }
     }
 
-    fn begin(&self, frame_type: VarInt, len: u64) -> Result<State, DecodeError> {
+    fn begin(&self, frame_type: VarInt, len: u64) -> Result<FrameState, DecodeError> {
         let len_max = match frame_type.get() {
-            DATA => return Ok(State::Data { remaining: len }),
+            DATA => return Ok(FrameState::Data { remaining: len }),
             HEADERS | SETTINGS => self.max_frame_len,
             CANCEL_PUSH | GOAWAY | MAX_PUSH_ID | CONTINUED if len > VarInt::LEN_MAX as u64 => {
                 return Err(DecodeError::FrameMalformed { frame_type, len });
@@ -274,11 +277,11 @@ impl FrameDecoder {
             CANCEL_PUSH | GOAWAY | MAX_PUSH_ID | CONTINUED => VarInt::LEN_MAX,
             // RFC 9114 §9: "Implementations MUST ignore unknown or unsupported values in all
             // extensible protocol elements."
-            _ => return Ok(State::Skip { remaining: len }),
+            _ => return Ok(FrameState::Skip { remaining: len }),
         };
         match usize::try_from(len) {
             Ok(len) if len <= len_max => {
-                Ok(State::Whole { frame_type, payload: ValueBuffer::new(len) })
+                Ok(FrameState::Whole { frame_type, payload: ValueBuffer::new(len) })
             }
             Ok(_) | Err(_) => Err(DecodeError::FrameTooLong { frame_type, len, len_max }),
         }

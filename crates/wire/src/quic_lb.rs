@@ -24,7 +24,7 @@ pub struct RoutableIds {
     rotation: u8,
     server_id_len: usize,
     nonce_len: usize,
-    cipher: Option<Cipher>,
+    cipher: Option<ServerIdCipher>,
 }
 
 /// Why a configuration of QUIC-LB is not allowed.
@@ -74,7 +74,7 @@ impl RoutableIds {
         if len > 19 {
             return Err(RoutableIdsError::TooLong(len));
         }
-        let cipher = key.map(|key| Cipher::new(key, len));
+        let cipher = key.map(|key| ServerIdCipher::new(key, len));
         Ok(Self { rotation, server_id_len, nonce_len, cipher })
     }
 
@@ -147,7 +147,7 @@ impl fmt::Debug for RoutableIds {
 
 /// The encryption of server ID and nonce (§5.4).
 #[derive(Clone)]
-struct Cipher {
+struct ServerIdCipher {
     aes: Aes128Enc,
     /// Decrypts what is one block.
     inverse: Aes128Dec,
@@ -159,7 +159,7 @@ struct Cipher {
 /// four bits, and the right one the others.
 type Half = [u8; 10];
 
-impl Cipher {
+impl ServerIdCipher {
     fn new(key: &[u8; BLOCK], len: usize) -> Self {
         let key = &(*key).into();
         Self { aes: Aes128Enc::new(key), inverse: Aes128Dec::new(key), len }
@@ -171,10 +171,10 @@ impl Cipher {
             return;
         }
         let (mut left, mut right) = self.split(block);
-        self.pass(1, &left, &mut right, Side::Right);
-        self.pass(2, &right, &mut left, Side::Left);
-        self.pass(3, &left, &mut right, Side::Right);
-        self.pass(4, &right, &mut left, Side::Left);
+        self.pass(1, &left, &mut right, FeistelHalf::Right);
+        self.pass(2, &right, &mut left, FeistelHalf::Left);
+        self.pass(3, &left, &mut right, FeistelHalf::Right);
+        self.pass(4, &right, &mut left, FeistelHalf::Left);
         self.join(&left, &right, block);
     }
 
@@ -184,10 +184,10 @@ impl Cipher {
             return;
         }
         let (mut left, mut right) = self.split(block);
-        self.pass(4, &right, &mut left, Side::Left);
-        self.pass(3, &left, &mut right, Side::Right);
-        self.pass(2, &right, &mut left, Side::Left);
-        self.pass(1, &left, &mut right, Side::Right);
+        self.pass(4, &right, &mut left, FeistelHalf::Left);
+        self.pass(3, &left, &mut right, FeistelHalf::Right);
+        self.pass(2, &right, &mut left, FeistelHalf::Left);
+        self.pass(1, &left, &mut right, FeistelHalf::Right);
         self.join(&left, &right, block);
     }
 
@@ -201,8 +201,8 @@ impl Cipher {
         let (front, back) = (block.iter().take(len), block.iter().skip(block.len() - len));
         left.iter_mut().zip(front).for_each(|(to, from)| *to = *from);
         right.iter_mut().zip(back).for_each(|(to, from)| *to = *from);
-        self.clear(&mut left, Side::Left);
-        self.clear(&mut right, Side::Right);
+        self.clear(&mut left, FeistelHalf::Left);
+        self.clear(&mut right, FeistelHalf::Right);
         (left, right)
     }
 
@@ -218,7 +218,7 @@ impl Cipher {
     }
 
     /// One round: `to` is changed by the encryption of `from`.
-    fn pass(&self, pass: u8, from: &Half, to: &mut Half, side: Side) {
+    fn pass(&self, pass: u8, from: &Half, to: &mut Half, side: FeistelHalf) {
         // expand(): the half, zeroes, the length and the pass
         let mut block = [0; BLOCK];
         block.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
@@ -232,13 +232,13 @@ impl Cipher {
     }
 
     /// Clears the bits of the byte that both halves share, which belong to the other half.
-    fn clear(&self, half: &mut Half, side: Side) {
+    fn clear(&self, half: &mut Half, side: FeistelHalf) {
         if self.len.is_multiple_of(2) {
             return;
         }
         let (at, mask) = match side {
-            Side::Left => (self.half_len() - 1, 0xf0),
-            Side::Right => (0, 0x0f),
+            FeistelHalf::Left => (self.half_len() - 1, 0xf0),
+            FeistelHalf::Right => (0, 0x0f),
         };
         if let Some(shared) = half.get_mut(at) {
             *shared &= mask;
@@ -247,7 +247,7 @@ impl Cipher {
 }
 
 #[derive(Clone, Copy)]
-enum Side {
+enum FeistelHalf {
     Left,
     Right,
 }

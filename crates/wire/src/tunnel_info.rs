@@ -106,7 +106,7 @@ impl TunnelInfo {
     ///
     /// The report is truncated, has an unknown version, or has a field out of range.
     pub fn decode(mut data: Bytes) -> Result<Self, TunnelInfoError> {
-        let mut fields = Fields { data: &mut data };
+        let mut fields = InfoFields { data: &mut data };
         let version = fields.next("version")?.get();
         if version != u64::from(Self::VERSION) {
             return Err(TunnelInfoError::Version(version));
@@ -179,11 +179,11 @@ impl TunnelInfo {
     }
 }
 
-struct Fields<'a> {
+struct InfoFields<'a> {
     data: &'a mut Bytes,
 }
 
-impl Fields<'_> {
+impl InfoFields<'_> {
     fn next(&mut self, name: &'static str) -> Result<VarInt, TunnelInfoError> {
         if !self.data.has_remaining() {
             return Err(TunnelInfoError::Cut(name));

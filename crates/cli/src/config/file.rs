@@ -45,20 +45,20 @@ pub(super) fn parse<S: Settings>(path: &Path, text: &str) -> Result<S, ConfigErr
         .disable_help_flag(true)
         // In a file, a list has its own form, and a variable is not a value of the file.
         .mut_args(|flag| flag.env(Resettable::Reset).value_delimiter(Resettable::Reset));
-    let file = File { path, text, command };
+    let file = ReadFile { path, text, command };
     let given = file.matches()?;
     Ok(S::from_arg_matches(&given).expect("clap has checked the values"))
 }
 
 /// A file that is read.
-struct File<'a> {
+struct ReadFile<'a> {
     path: &'a Path,
     text: &'a str,
     /// The flags that are its keys.
     command: Command,
 }
 
-impl File<'_> {
+impl ReadFile<'_> {
     fn matches(&self) -> Result<ArgMatches, ConfigError> {
         let document = DeTable::parse(self.text).map_err(|error| {
             self.refused(

@@ -55,7 +55,7 @@ Examples:
 pub(crate) struct Demo {
     /// Parts to show [default: all of them, or only "modes" if --modes is given]
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<DemoPart>>,
 
     /// Size of the file
     #[arg(long, value_name = "BYTES", default_value = "5MB")]
@@ -114,7 +114,7 @@ pub(crate) struct Demo {
 
 /// A part of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-enum Part {
+enum DemoPart {
     /// A download from an ordinary server
     Server,
     /// Short requests
@@ -152,9 +152,9 @@ impl Demo {
         let mut entries = Vec::new();
         for part in self.parts() {
             let of_part = match part {
-                Part::Server => server::show(&mut runner)?,
-                Part::Pages => pages::show(&mut runner)?,
-                Part::Modes => modes::show(&mut runner)?,
+                DemoPart::Server => server::show(&mut runner)?,
+                DemoPart::Pages => pages::show(&mut runner)?,
+                DemoPart::Modes => modes::show(&mut runner)?,
             };
             entries.extend(of_part);
         }
@@ -165,11 +165,11 @@ impl Demo {
     }
 
     /// The parts, each of them once and in the order in which they are explained.
-    fn parts(&self) -> BTreeSet<Part> {
+    fn parts(&self) -> BTreeSet<DemoPart> {
         match &self.parts {
             Some(parts) => parts.iter().copied().collect(),
-            None if self.modes.is_some() => BTreeSet::from([Part::Modes]),
-            None => Part::value_variants().iter().copied().collect(),
+            None if self.modes.is_some() => BTreeSet::from([DemoPart::Modes]),
+            None => DemoPart::value_variants().iter().copied().collect(),
         }
     }
 
@@ -243,7 +243,7 @@ mod tests {
         demo: Demo,
     }
 
-    fn parts(line: &str) -> Vec<Part> {
+    fn parts(line: &str) -> Vec<DemoPart> {
         let words = ["demo"].into_iter().chain(line.split_whitespace());
         let command = help::independent_of_caller(Program::command());
         let given = command.try_get_matches_from(words).unwrap();
@@ -252,9 +252,9 @@ mod tests {
 
     #[test]
     fn a_user_who_names_modes_sees_their_table_alone() {
-        assert_eq!(parts(""), [Part::Server, Part::Pages, Part::Modes]);
-        assert_eq!(parts("--modes mft,tecc"), [Part::Modes]);
-        assert_eq!(parts("--modes mft --parts server,modes"), [Part::Server, Part::Modes]);
-        assert_eq!(parts("--parts pages,server,pages"), [Part::Server, Part::Pages]);
+        assert_eq!(parts(""), [DemoPart::Server, DemoPart::Pages, DemoPart::Modes]);
+        assert_eq!(parts("--modes mft,tecc"), [DemoPart::Modes]);
+        assert_eq!(parts("--modes mft --parts server,modes"), [DemoPart::Server, DemoPart::Modes]);
+        assert_eq!(parts("--parts pages,server,pages"), [DemoPart::Server, DemoPart::Pages]);
     }
 }

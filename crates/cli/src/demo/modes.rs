@@ -7,7 +7,7 @@ use super::{
     journey::Journey,
     live::Live,
     prose,
-    result::Entry,
+    result::JsonEntry,
     runner::Runner,
     table::{cells, table},
 };
@@ -24,7 +24,7 @@ the client saw at the end. With \"@cubic\" the server has the controller CUBIC, 
 packets leave the tunnel in the order in which they arrive.";
 
 /// Downloads the file in each mode and prints the table.
-pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<Entry>, CliError> {
+pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<JsonEntry>, CliError> {
     let demo = runner.demo;
     let journeys = demo.distinct_journeys();
     demo.explain(prose::wrap(&format!(
@@ -44,7 +44,7 @@ pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<Entry>, CliError> {
     drop(live); // before the results are printed
     demo.print(table(&results))?;
     demo.explain(prose::wrap(COLUMNS));
-    Ok(results.into_iter().map(Box::new).map(Entry::Modes).collect())
+    Ok(results.into_iter().map(Box::new).map(JsonEntry::Modes).collect())
 }
 
 /// A line for each mode, which says what its tunnel does.

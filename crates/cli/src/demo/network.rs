@@ -58,7 +58,7 @@ use crate::{
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A running network for one download.
-pub(super) struct Network {
+pub(super) struct DemoNetwork {
     journey: Journey,
     transport: Transport,
     /// Both servers' certificate and CA.
@@ -67,12 +67,12 @@ pub(super) struct Network {
     origin_address: SocketAddr,
     /// The proxy's address for the client: that of the link.
     proxy_address: Option<SocketAddr>,
-    origin: Host<Origin>,
-    proxy: Option<Host<Proxy>>,
-    links: Vec<Link>,
+    origin: ServerThread<Origin>,
+    proxy: Option<ServerThread<Proxy>>,
+    links: Vec<LinkThread>,
 }
 
-impl Network {
+impl DemoNetwork {
     /// Starts all hosts and links except the client. The hosts write the gauges from now on.
     pub(super) fn start(
         journey: Journey,
@@ -91,9 +91,9 @@ impl Network {
         let origin = start_origin(&identity, &of_origin, file, gauges)?;
         let (client_link, origin_link) = (demo.client_link(), demo.origin_link());
         Ok(if journey.mode.has_tunnel() {
-            let long = Link::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
+            let long = LinkThread::start(origin.address, Links::symmetric(&[origin_link]), demo)?;
             let proxy = start_proxy(&identity, &transport, gauges)?;
-            let bad = Link::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
+            let bad = LinkThread::start(proxy.address, Links::symmetric(&[client_link]), demo)?;
             Self {
                 journey,
                 transport,
@@ -106,7 +106,7 @@ impl Network {
             }
         } else {
             let links = Links::symmetric(&[client_link, origin_link]);
-            let link = Link::start(origin.address, links, demo)?;
+            let link = LinkThread::start(origin.address, links, demo)?;
             Self {
                 journey,
                 transport,
@@ -186,7 +186,7 @@ fn start_origin(
     transport: &Transport,
     file: &DemoFile,
     gauges: &Arc<Gauges>,
-) -> Result<Host<Origin>, CliError> {
+) -> Result<ServerThread<Origin>, CliError> {
     let config = OriginConfig {
         transport: transport.clone(),
         ..OriginConfig::new(
@@ -200,14 +200,14 @@ fn start_origin(
         .map_err(|error| FileError::Unreadable { file: root.to_owned(), error })?;
     let options = DriverOptions { files: Some(files), ..DriverOptions::default() };
     let gauges = gauges.clone();
-    Host::start("origin", node, options, move |origin| gauges.of_origin(origin))
+    ServerThread::start("origin", node, options, move |origin| gauges.of_origin(origin))
 }
 
 fn start_proxy(
     identity: &DevelopmentIdentity,
     transport: &Transport,
     gauges: &Arc<Gauges>,
-) -> Result<Host<Proxy>, CliError> {
+) -> Result<ServerThread<Proxy>, CliError> {
     let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
     let config = ProxyConfig {
         transport: Transport { mtu: Mtu::TUNNEL, ..transport.clone() },
@@ -222,18 +222,20 @@ fn start_proxy(
     let mut node = Proxy::new(config).map_err(ConfigError::from)?;
     gauges.of_proxy(&mut node); // from now on the gauges show that there is a proxy
     let gauges = gauges.clone();
-    Host::start("proxy", node, DriverOptions::default(), move |proxy| gauges.of_proxy(proxy))
+    ServerThread::start("proxy", node, DriverOptions::default(), move |proxy| {
+        gauges.of_proxy(proxy);
+    })
 }
 
 /// A server on a thread of its own.
-struct Host<N> {
+struct ServerThread<N> {
     role: &'static str,
     address: SocketAddr,
     shutdown: oneshot::Sender<()>,
     thread: JoinHandle<Result<N, CliError>>,
 }
 
-impl<N: Node + Send + 'static> Host<N> {
+impl<N: Node + Send + 'static> ServerThread<N> {
     /// Starts a server and returns when it listens. `report` is called with the node periodically.
     fn start(
         role: &'static str,
@@ -247,7 +249,7 @@ impl<N: Node + Send + 'static> Host<N> {
         let thread = thread::Builder::new()
             .name(role.to_owned())
             .spawn(move || {
-                let mut app = Server { ready, report };
+                let mut app = ServerReport { ready, report };
                 let stop = async {
                     // A dropped sender also ends the host.
                     if stop.await.is_err() {}
@@ -268,12 +270,12 @@ impl<N: Node + Send + 'static> Host<N> {
 }
 
 /// Reports once the address on which a server listens, and then its state at every tick.
-struct Server<F> {
+struct ServerReport<F> {
     ready: mpsc::Sender<SocketAddr>,
     report: F,
 }
 
-impl<N, F: FnMut(&mut N)> Application<N> for Server<F> {
+impl<N, F: FnMut(&mut N)> Application<N> for ServerReport<F> {
     fn event(&mut self, event: Event) {
         if let Event::Listening(address) = event {
             let _is_awaited = self.ready.send(address).is_ok();
@@ -286,13 +288,13 @@ impl<N, F: FnMut(&mut N)> Application<N> for Server<F> {
 }
 
 /// An emulated link on a thread of its own.
-struct Link {
+struct LinkThread {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<(), RelayError>>,
 }
 
-impl Link {
+impl LinkThread {
     fn start(to: SocketAddr, links: Links, demo: &Demo) -> Result<Self, CliError> {
         let mut relay = UdpRelay::bind(ANY_PORT, to, links, demo.seed())?;
         let address = relay.local_addr();

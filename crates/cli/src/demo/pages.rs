@@ -10,7 +10,7 @@ use super::{
     file::DemoFile,
     journey::Journey,
     prose,
-    result::{Entry, PagesResult, median},
+    result::{JsonEntry, PagesResult, median},
     runner::Runner,
 };
 use crate::{
@@ -29,7 +29,7 @@ const REQUESTS: usize = 7;
 const THINK: Duration = Duration::from_millis(500);
 
 /// Makes the requests without a tunnel and with one whose proxy and server cooperate.
-pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<Entry>, CliError> {
+pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<JsonEntry>, CliError> {
     let demo = runner.demo;
     demo.explain(prose::wrap(&format!(
         "\nSecond part: short requests, as those of a web page are. The client makes {REQUESTS} \
@@ -52,7 +52,7 @@ pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<Entry>, CliError> {
     if let [without, with] = results.as_slice() {
         demo.print(describe(without, with))?;
     }
-    Ok(results.into_iter().map(Entry::Pages).collect())
+    Ok(results.into_iter().map(JsonEntry::Pages).collect())
 }
 
 impl Demo {

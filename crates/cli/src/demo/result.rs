@@ -9,7 +9,7 @@ use crate::outcome::{Outcome, round, seconds};
 /// One object of `demo --json`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "part", rename_all = "lowercase")]
-pub(super) enum Entry {
+pub(super) enum JsonEntry {
     Server(ServerResult),
     Pages(PagesResult),
     Modes(Box<DemoResult>),

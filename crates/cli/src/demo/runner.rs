@@ -12,9 +12,9 @@ use super::{
     gauges::{Gauges, ProgressSink},
     journey::Journey,
     live::Live,
-    network::Network,
+    network::DemoNetwork,
     result::{DemoResult, OriginPackets},
-    series::Series,
+    series::SeriesFile,
     watch::watch,
 };
 use crate::{
@@ -29,7 +29,7 @@ pub(super) struct Runner<'a> {
     pub(super) file: DemoFile,
     runtime: Runtime,
     signals: Signals,
-    series: Option<Series>,
+    series: Option<SeriesFile>,
     /// The complete downloads of the file, by the names of their journeys.
     done: BTreeMap<String, DemoResult>,
 }
@@ -38,7 +38,7 @@ impl<'a> Runner<'a> {
     pub(super) fn new(demo: &'a Demo) -> Result<Self, CliError> {
         let runtime = process::runtime()?;
         let signals = runtime.block_on(async { Signals::new() })?;
-        let series = demo.series.as_deref().map(Series::create).transpose()?;
+        let series = demo.series.as_deref().map(SeriesFile::create).transpose()?;
         let file = DemoFile::create(demo.size, demo.seed())?;
         Ok(Self { demo, file, runtime, signals, series, done: BTreeMap::new() })
     }
@@ -68,17 +68,17 @@ impl<'a> Runner<'a> {
         journey: Journey,
         live: &mut Live,
         (settling, measured): (Duration, Duration),
-    ) -> Result<(Observed, OriginPackets), CliError> {
+    ) -> Result<(ObservedDownload, OriginPackets), CliError> {
         self.watched(journey, live, 0, async |network, file, sink, signals| {
             let mut download = Box::pin(network.download(file, sink, signals));
             if let Ok(ended) = time::timeout(settling, &mut download).await {
-                return ended.map(|outcome| Observed::Complete(Box::new(outcome)));
+                return ended.map(|outcome| ObservedDownload::Complete(Box::new(outcome)));
             }
             let before = sink.gauges.read().body;
             if let Ok(ended) = time::timeout(measured, &mut download).await {
-                return ended.map(|outcome| Observed::Complete(Box::new(outcome)));
+                return ended.map(|outcome| ObservedDownload::Complete(Box::new(outcome)));
             }
-            Ok(Observed::Stopped { before, after: sink.gauges.read().body })
+            Ok(ObservedDownload::Stopped { before, after: sink.gauges.read().body })
         })
     }
 
@@ -92,7 +92,7 @@ impl<'a> Runner<'a> {
         bar: &Bar,
     ) -> Result<Vec<Outcome>, CliError> {
         let gauges = Arc::<Gauges>::default();
-        let network = Network::start(journey, self.demo, page, &gauges)?;
+        let network = DemoNetwork::start(journey, self.demo, page, &gauges)?;
         let mut outcomes = Vec::new();
         for number in 1..=requests {
             // The bar shows requests, not bytes.
@@ -121,7 +121,7 @@ impl<'a> Runner<'a> {
         live: &mut Live,
         place: usize,
         download: impl AsyncFnOnce(
-            &Network,
+            &DemoNetwork,
             &DemoFile,
             &ProgressSink<'_>,
             &mut Signals,
@@ -129,7 +129,7 @@ impl<'a> Runner<'a> {
     ) -> Result<(T, OriginPackets), CliError> {
         let (bar, stage) = live.begin(place, journey);
         let gauges = Arc::<Gauges>::default();
-        let network = Network::start(journey, self.demo, &self.file, &gauges)?;
+        let network = DemoNetwork::start(journey, self.demo, &self.file, &gauges)?;
         let sink = ProgressSink { bar: &bar, gauges: &gauges };
         let Self { file, runtime, signals, series, .. } = self;
         let run = || runtime.block_on(download(&network, file, &sink, signals));
@@ -144,7 +144,7 @@ impl<'a> Runner<'a> {
 
 /// What was seen of a download within some time.
 #[derive(Debug)]
-pub(super) enum Observed {
+pub(super) enum ObservedDownload {
     Complete(Box<Outcome>),
     /// The bytes that had arrived before and after the time in which the rate was measured.
     Stopped {

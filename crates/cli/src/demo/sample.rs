@@ -15,7 +15,7 @@ const SAMPLES_MAX: usize = 4_000;
 
 /// Both layers at one time, and one line of `--series`. The names are those of `lab run --series`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Sample {
+pub(super) struct DemoSample {
     /// Time since the client began to connect.
     pub(super) at_s: f64,
     /// The origin's pacing rate.
@@ -30,7 +30,7 @@ pub(super) struct Sample {
     pub(super) tunnel_queue_bytes: Option<u64>,
 }
 
-impl Sample {
+impl DemoSample {
     /// The readings of the gauges at this time.
     pub(super) fn new(at: Duration, readings: &Readings) -> Self {
         let Readings { e2e, tunnel, tunnel_queue, .. } = readings;
@@ -66,7 +66,7 @@ fn srtt_ms(connection: &ConnectionStats) -> f64 {
 /// The samples of one journey.
 #[derive(Debug)]
 pub(super) struct Samples {
-    kept: Vec<Sample>,
+    kept: Vec<DemoSample>,
     interval: Duration,
     next: Duration,
 }
@@ -81,7 +81,7 @@ impl Samples {
         if at < self.next || !readings.is_under_way() {
             return;
         }
-        self.kept.push(Sample::new(at, readings));
+        self.kept.push(DemoSample::new(at, readings));
         if self.kept.len() >= SAMPLES_MAX {
             let mut is_kept = true; // the last is kept, so that the next one is an interval away
             self.kept.retain(|_| {
@@ -95,7 +95,7 @@ impl Samples {
     }
 
     /// The samples in order of time.
-    pub(super) fn as_slice(&self) -> &[Sample] {
+    pub(super) fn as_slice(&self) -> &[DemoSample] {
         &self.kept
     }
 }
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_controller_without_a_rate_is_paced_by_its_window() {
-        let sample = Sample::new(Duration::from_micros(1_234_567), &readings());
-        let expected = Sample {
+        let sample = DemoSample::new(Duration::from_micros(1_234_567), &readings());
+        let expected = DemoSample {
             at_s: 1.235,
             e2e_pacing_mbps: Some(10.0),
             tunnel_pacing_mbps: Some(10.0), // 1.25 * 40 kB * 8 / 40 ms
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_journey_without_a_tunnel_has_the_lines_of_the_origin_only() {
         let untunnelled = Readings { tunnel: None, tunnel_queue: None, ..readings() };
-        let sample = Sample::new(Duration::ZERO, &untunnelled);
+        let sample = DemoSample::new(Duration::ZERO, &untunnelled);
         assert_eq!(sample.e2e_srtt_ms, Some(150.0));
         assert_eq!(sample.tunnel_srtt_ms, None);
         assert_eq!(sample.tunnel_pacing_mbps, None);

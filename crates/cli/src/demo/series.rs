@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{journey::Journey, sample::Sample};
+use super::{journey::Journey, sample::DemoSample};
 use crate::error::CliError;
 
 /// The first line of the file; the names are those of `lab run --series`.
@@ -22,12 +22,12 @@ const HEADER: [&str; 7] = [
 
 /// A CSV file with one line for each sample of each journey. Missing values are empty.
 #[derive(Debug)]
-pub(super) struct Series {
+pub(super) struct SeriesFile {
     path: PathBuf,
     writer: csv::Writer<File>,
 }
 
-impl Series {
+impl SeriesFile {
     /// Creates the file, so that an invalid name is refused before the first download.
     pub(super) fn create(path: &Path) -> Result<Self, CliError> {
         let file = File::create(path).map_err(CliError::write(path))?;
@@ -39,7 +39,7 @@ impl Series {
     }
 
     /// Adds a journey.
-    pub(super) fn add(&mut self, journey: Journey, samples: &[Sample]) -> Result<(), CliError> {
+    pub(super) fn add(&mut self, journey: Journey, samples: &[DemoSample]) -> Result<(), CliError> {
         let mode = journey.to_string();
         let lines = samples.iter().map(|sample| (mode.as_str(), sample));
         let written = (|| {
@@ -62,8 +62,8 @@ mod tests {
     fn each_sample_is_a_line_under_its_mode() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("series.csv");
-        let mut series = Series::create(&path).unwrap();
-        let tunnelled = Sample {
+        let mut series = SeriesFile::create(&path).unwrap();
+        let tunnelled = DemoSample {
             at_s: 0.35,
             e2e_pacing_mbps: Some(9.5),
             tunnel_pacing_mbps: Some(10.25),
@@ -71,7 +71,7 @@ mod tests {
             tunnel_srtt_ms: Some(44.125),
             tunnel_queue_bytes: Some(20_000),
         };
-        let untunnelled = Sample {
+        let untunnelled = DemoSample {
             tunnel_pacing_mbps: None,
             tunnel_srtt_ms: None,
             tunnel_queue_bytes: None,
@@ -90,7 +90,7 @@ mod tests {
     fn a_file_that_cannot_be_made_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("no/series.csv");
-        let error = Series::create(&path).unwrap_err().to_string();
+        let error = SeriesFile::create(&path).unwrap_err().to_string();
         assert!(error.contains("no/series.csv"), "{error}");
     }
 }

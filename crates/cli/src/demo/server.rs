@@ -11,8 +11,8 @@ use super::{
     journey::Journey,
     live::Live,
     prose,
-    result::{DemoResult, Entry, OriginPackets, ServerResult},
-    runner::{Observed, Runner},
+    result::{DemoResult, JsonEntry, OriginPackets, ServerResult},
+    runner::{ObservedDownload, Runner},
     table,
 };
 use crate::{
@@ -30,7 +30,7 @@ const MEASURED: Duration = Duration::from_secs(5);
 const CONTROLLER: ControllerName = ControllerName::Cubic;
 
 /// Downloads the file twice, of which the first download is stopped early, and compares them.
-pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<Entry>, CliError> {
+pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<JsonEntry>, CliError> {
     let demo = runner.demo;
     demo.explain(prose::wrap(&format!(
         "\nFirst part: a download of {} from an ordinary server, whose congestion controller is \
@@ -49,18 +49,18 @@ pub(super) fn show(runner: &mut Runner<'_>) -> Result<Vec<Entry>, CliError> {
     let DemoResult { journey, origin_controller, outcome, .. } = result;
     let tunnelled = ServerResult::complete(journey, origin_controller, &outcome);
     demo.print(describe(&observed, &tunnelled))?;
-    Ok([observed, tunnelled].map(Entry::Server).to_vec())
+    Ok([observed, tunnelled].map(JsonEntry::Server).to_vec())
 }
 
 impl Demo {
     /// The completion time of a download that may have been stopped, from its rate at the end.
-    fn estimate(&self, journey: Journey, observed: &Observed) -> ServerResult {
+    fn estimate(&self, journey: Journey, observed: &ObservedDownload) -> ServerResult {
         let controller = self.origin_controller(journey).to_string();
         let (before, after) = match *observed {
-            Observed::Complete(ref outcome) => {
+            ObservedDownload::Complete(ref outcome) => {
                 return ServerResult::complete(journey.to_string(), controller, outcome);
             }
-            Observed::Stopped { before, after } => (before, after),
+            ObservedDownload::Stopped { before, after } => (before, after),
         };
         let bytes = self.size.get();
         #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]

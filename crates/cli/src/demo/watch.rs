@@ -12,8 +12,8 @@ use tandem_server::process::SystemError;
 
 use super::{
     gauges::{Gauges, PERIOD, Readings},
-    sample::{Sample, Samples},
-    stage::Stage,
+    sample::{DemoSample, Samples},
+    stage::DemoStage,
 };
 use crate::error::CliError;
 
@@ -23,13 +23,13 @@ pub(super) struct Moment<'a> {
     /// Time since the client began to connect.
     pub(super) at: Duration,
     pub(super) readings: &'a Readings,
-    pub(super) samples: &'a [Sample],
+    pub(super) samples: &'a [DemoSample],
 }
 
 /// Runs `journey` while a thread beside it samples the gauges and shows them.
 pub(super) fn watch<T>(
     gauges: &Gauges,
-    stage: Option<&mut Stage>,
+    stage: Option<&mut DemoStage>,
     journey: impl FnOnce() -> T,
 ) -> Result<(T, Samples), CliError> {
     thread::scope(|scope| {
@@ -46,7 +46,7 @@ pub(super) fn watch<T>(
 }
 
 /// Samples until the sender is dropped.
-fn sample(gauges: &Gauges, mut stage: Option<&mut Stage>, has_ended: &Receiver<()>) -> Samples {
+fn sample(gauges: &Gauges, mut stage: Option<&mut DemoStage>, has_ended: &Receiver<()>) -> Samples {
     let start = clock::now();
     let mut samples = Samples::new();
     loop {

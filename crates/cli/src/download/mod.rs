@@ -17,8 +17,8 @@ use tandem_node::client::Resume;
 use tandem_server::process::WriteError;
 
 use self::{
-    part::{Part, State},
-    target::Target,
+    part::{PartFile, State},
+    target::DownloadTarget,
 };
 use crate::error::{ConfigError, TransferError};
 
@@ -56,7 +56,7 @@ pub(crate) struct Download {
 #[derive(Debug)]
 enum Sink {
     File {
-        part: Box<Part>,
+        part: Box<PartFile>,
         state: State,
         /// Whether the part has the bytes of this download. It has them from the first byte on, so
         /// that a failure before it changes nothing.
@@ -73,11 +73,11 @@ impl Download {
     /// To a file, or to standard output if the name is `-`. Fails at once if it cannot be written.
     pub(crate) fn to(output: &Path, wanted: Wanted<'_>) -> Result<Self, ConfigError> {
         let refused = |reason| ConfigError::Output { path: output.to_owned(), reason };
-        let sink = match Target::of(output).map_err(refused)? {
-            Target::Stdout => Sink::Stdout,
-            Target::Special { file, can_seek } => Sink::Special { file, can_seek },
-            Target::File(path) => {
-                let part = Box::new(Part::beside(path).map_err(refused)?);
+        let sink = match DownloadTarget::of(output).map_err(refused)? {
+            DownloadTarget::Stdout => Sink::Stdout,
+            DownloadTarget::Special { file, can_seek } => Sink::Special { file, can_seek },
+            DownloadTarget::File(path) => {
+                let part = Box::new(PartFile::beside(path).map_err(refused)?);
                 Sink::File { part, state: State::new(wanted.url), has_begun: false }
             }
         };

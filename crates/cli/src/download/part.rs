@@ -24,7 +24,7 @@ const STATE_MAX: u64 = 64 * 1024;
 
 /// The part of a download beside its target.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartFile {
     target: PathBuf,
     path: PathBuf,
     state_path: PathBuf,
@@ -43,7 +43,7 @@ fn read_state(path: &Path) -> Option<State> {
     State::parse(&text)
 }
 
-impl Part {
+impl PartFile {
     /// The part beside this target. The error says why the target cannot be downloaded to now.
     pub(super) fn beside(target: PathBuf) -> Result<Self, String> {
         let beside = |ending| {

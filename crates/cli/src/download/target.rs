@@ -12,7 +12,7 @@ const LINKS_MAX: usize = 40;
 
 /// Where the bytes of a download go.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum DownloadTarget {
     /// Standard output.
     Stdout,
     /// A regular file, or none yet. Symbolic links in the path are followed.
@@ -25,7 +25,7 @@ pub(super) enum Target {
     },
 }
 
-impl Target {
+impl DownloadTarget {
     /// Finds out where the bytes go. The error says why they cannot go there.
     pub(super) fn of(output: &Path) -> Result<Self, String> {
         if output == Path::new("-") {

@@ -4,7 +4,7 @@ use tandem_netem::LinkStats;
 /// Counters of one direction in JSON. For packets, `entered + duplicated = delivered + dropped +
 /// held`. Bytes are those of IP packets.
 #[derive(Debug, Serialize)]
-pub(super) struct Direction {
+pub(super) struct DirectionCounters {
     entered_packets: u64,
     entered_bytes: u64,
     delivered_packets: u64,
@@ -21,7 +21,7 @@ pub(super) struct Direction {
     queued_max_bytes: u64,
 }
 
-impl Direction {
+impl DirectionCounters {
     /// The counters of the first link of a direction, which is its only link here.
     pub(super) fn of_first(links: &[LinkStats]) -> Self {
         let stats = links.first().copied().unwrap_or_default();

@@ -14,9 +14,9 @@ use tandem_experiments::{
 };
 
 use super::{
-    programs::{Program, programs},
+    programs::{ProgramBuild, programs},
     stop,
-    sweep::{How, Work, refuse_violations},
+    sweep::{How, SweepWork, refuse_violations},
     table,
 };
 use crate::{
@@ -75,8 +75,9 @@ impl Figure {
         fs::create_dir_all(folder).map_err(CliError::write(folder))?;
         let mut records = Vec::new();
         let runs = stem.with_extension("jsonl");
-        self.how
-            .run_all(&Work::whole(&plan, &runs), stop, |record| records.push(record.clone()))?;
+        self.how.run_all(&SweepWork::whole(&plan, &runs), stop, |record| {
+            records.push(record.clone());
+        })?;
         let drawing = figure.draw(&plan, &records);
         write(&stem, &drawing, &runs)?;
         if self.json {
@@ -105,7 +106,7 @@ struct WholeMeta<'a> {
     #[serde(flatten)]
     figure: &'a Meta,
     /// The builds that made the runs.
-    programs: Vec<Program>,
+    programs: Vec<ProgramBuild>,
 }
 
 fn write(stem: &Path, drawing: &Drawing, runs: &Path) -> Result<(), CliError> {

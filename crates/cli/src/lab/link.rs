@@ -14,7 +14,7 @@ use tandem_netem::Seed;
 use tandem_server::process::{self, Signals, log};
 use tokio::sync::oneshot;
 
-use super::{direction::Direction, link_args::LinkArgs};
+use super::{direction::DirectionCounters, link_args::LinkArgs};
 use crate::{
     error::{CliError, ConfigError},
     text,
@@ -93,7 +93,7 @@ impl Link {
             stop.store(true, Ordering::Relaxed);
             worker.join().expect("the link does not panic")
         });
-        let report = Report::new(&counters?, ends.missed()?);
+        let report = LinkCountersJson::new(&counters?, ends.missed()?);
         text::print(serde_json::to_string(&report).expect("numbers are JSON"))
     }
 }
@@ -113,9 +113,9 @@ fn obtain(name: &NetnsName) -> Result<Namespace, TunError> {
 
 /// The counters in JSON. Bytes are those of IP packets.
 #[derive(Debug, Serialize)]
-struct Report {
-    to_target: Direction,
-    to_client: Direction,
+struct LinkCountersJson {
+    to_target: DirectionCounters,
+    to_client: DirectionCounters,
     near: EndReport,
     far: EndReport,
     /// Lateness of packets in microseconds: the median and the 99th percentile, both to within a
@@ -136,7 +136,7 @@ struct EndReport {
     refused_packets: u64,
 }
 
-impl Report {
+impl LinkCountersJson {
     fn new(counters: &TunCounters, [near_missed, far_missed]: [u64; 2]) -> Self {
         let end = |stats: EndStats, missed_packets| EndReport {
             not_ip_packets: stats.not_ip,
@@ -146,8 +146,8 @@ impl Report {
         };
         let lateness = &counters.lateness;
         Self {
-            to_target: Direction::of_first(&counters.to_target),
-            to_client: Direction::of_first(&counters.to_client),
+            to_target: DirectionCounters::of_first(&counters.to_target),
+            to_client: DirectionCounters::of_first(&counters.to_client),
             near: end(counters.near, near_missed),
             far: end(counters.far, far_missed),
             lateness_p50_us: lateness.percentile(50).as_micros(),
@@ -169,9 +169,9 @@ mod tests {
             missed_packets: 0,
             refused_packets: 0,
         };
-        let report = Report {
-            to_target: Direction::of_first(&[]),
-            to_client: Direction::of_first(&[]),
+        let report = LinkCountersJson {
+            to_target: DirectionCounters::of_first(&[]),
+            to_client: DirectionCounters::of_first(&[]),
             near: end(),
             far: end(),
             lateness_p50_us: 0,

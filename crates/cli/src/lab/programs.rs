@@ -11,7 +11,7 @@ const META_LEN_MAX: u64 = 1_000_000;
 
 /// A build of this program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Program {
+pub(super) struct ProgramBuild {
     /// The version. `None`: unknown.
     version: Option<String>,
     /// The commit from which it was built. `None`: the build did not know it.
@@ -20,7 +20,7 @@ pub(super) struct Program {
     clean: Option<bool>,
 }
 
-impl Program {
+impl ProgramBuild {
     /// This program.
     fn this() -> Self {
         let described = option_env!("TANDEM_COMMIT");
@@ -35,17 +35,17 @@ impl Program {
 
 /// The content of the file of metadata beside results, FILE.meta.json for FILE.jsonl.
 #[derive(Debug, Serialize, Deserialize)]
-struct Meta {
-    programs: Vec<Program>,
+struct ResultsMeta {
+    programs: Vec<ProgramBuild>,
 }
 
 /// The programs that made the runs of a file of results, in their order: more than one if a later build continued
 /// what an earlier one had begun.
-pub(super) fn programs(results: &Path) -> Vec<Program> {
+pub(super) fn programs(results: &Path) -> Vec<ProgramBuild> {
     let file = results.with_extension("meta.json");
     let len = fs::metadata(&file).map_or(0, |metadata| metadata.len());
     let text = (len <= META_LEN_MAX).then(|| fs::read_to_string(&file).ok()).flatten();
-    let meta = text.and_then(|text| serde_json::from_str::<Meta>(&text).ok());
+    let meta = text.and_then(|text| serde_json::from_str::<ResultsMeta>(&text).ok());
     meta.map_or_else(Vec::new, |meta| meta.programs)
 }
 
@@ -63,10 +63,10 @@ pub(super) fn note(
     let mut known = programs(results);
     known.extend(merged.iter().flat_map(|other| programs(other.as_ref())));
     if known.is_empty() && finished > 0 {
-        known.push(Program::UNKNOWN);
+        known.push(ProgramBuild::UNKNOWN);
     }
     if finished < all {
-        known.push(Program::this());
+        known.push(ProgramBuild::this());
     }
     let mut programs = Vec::new();
     for program in known {
@@ -75,7 +75,7 @@ pub(super) fn note(
         }
     }
     let file = results.with_extension("meta.json");
-    let text = serde_json::to_string_pretty(&Meta { programs }).expect("it is JSON");
+    let text = serde_json::to_string_pretty(&ResultsMeta { programs }).expect("it is JSON");
     fs::write(&file, text + "\n").map_err(CliError::write(&file))
 }
 
@@ -90,21 +90,21 @@ mod tests {
         let none: [&Path; 0] = [];
         let (results, part) = (place("plan.jsonl"), place("plan.part-0.jsonl"));
         note(&results, &none, (0, 10)).unwrap();
-        assert_eq!(programs(&results), [Program::this()]);
+        assert_eq!(programs(&results), [ProgramBuild::this()]);
         // An interrupted sweep goes on, and a finished one is looked at again.
         note(&results, &none, (4, 10)).unwrap();
         note(&results, &none, (10, 10)).unwrap();
-        assert_eq!(programs(&results), [Program::this()]);
+        assert_eq!(programs(&results), [ProgramBuild::this()]);
         // These results have no metadata, so that the program that made them is unknown.
         note(&part, &none, (4, 10)).unwrap();
-        assert_eq!(programs(&part), [Program::UNKNOWN, Program::this()]);
+        assert_eq!(programs(&part), [ProgramBuild::UNKNOWN, ProgramBuild::this()]);
         note(&results, &[part], (10, 10)).unwrap();
-        assert_eq!(programs(&results), [Program::this(), Program::UNKNOWN]);
+        assert_eq!(programs(&results), [ProgramBuild::this(), ProgramBuild::UNKNOWN]);
     }
 
     #[test]
     fn the_program_knows_its_commit_in_a_repository() {
-        let Program { commit, clean, .. } = Program::this();
+        let ProgramBuild { commit, clean, .. } = ProgramBuild::this();
         assert_eq!(commit.is_some(), clean.is_some());
         if let Some(commit) = commit {
             assert_eq!(commit.len(), 40, "{commit}");

@@ -14,7 +14,7 @@ use tandem_emulate::{RelayCounters, UdpRelay};
 use tandem_netem::Seed;
 use tandem_server::process::{self, Signals, log, say_listening};
 
-use super::{direction::Direction, link_args::LinkArgs};
+use super::{direction::DirectionCounters, link_args::LinkArgs};
 use crate::{config::ListenAddr, error::CliError, text};
 
 const EXAMPLES: &str = "\
@@ -60,24 +60,26 @@ impl Relay {
         runtime.block_on(signals.any());
         stop.store(true, Ordering::Relaxed);
         let counters = worker.join().expect("the relay does not panic")?;
-        text::print(serde_json::to_string(&Report::from(&counters)).expect("numbers are JSON"))
+        text::print(
+            serde_json::to_string(&CountersJson::from(&counters)).expect("numbers are JSON"),
+        )
     }
 }
 
 /// The counters in JSON. Bytes are those of IP packets.
 #[derive(Debug, Serialize)]
-struct Report {
-    to_target: Direction,
-    to_client: Direction,
+struct CountersJson {
+    to_target: DirectionCounters,
+    to_client: DirectionCounters,
     clients: u64,
     refused_clients: u64,
 }
 
-impl From<&RelayCounters> for Report {
+impl From<&RelayCounters> for CountersJson {
     fn from(counters: &RelayCounters) -> Self {
         Self {
-            to_target: Direction::of_first(&counters.to_target),
-            to_client: Direction::of_first(&counters.to_client),
+            to_target: DirectionCounters::of_first(&counters.to_target),
+            to_client: DirectionCounters::of_first(&counters.to_client),
             clients: counters.clients,
             refused_clients: counters.refused_clients,
         }

@@ -138,7 +138,7 @@ fn measure_with_series(
     for run in runs {
         let outcome = run::run(run, traces).map_err(LabError::from)?;
         for (sample, number) in outcome.series.into_iter().zip(0_u64..) {
-            let line = fields(&Line { mode: run.mode, seed: run.seed, sample });
+            let line = fields(&SeriesLine { mode: run.mode, seed: run.seed, sample });
             if is_csv && number == 0 && records.is_empty() {
                 let names: Vec<_> = line.keys().map(String::as_str).collect();
                 writeln!(file, "{}", names.join(",")).map_err(CliError::write(path))?;
@@ -152,7 +152,7 @@ fn measure_with_series(
     Ok(records)
 }
 
-fn fields(line: &Line) -> Map<String, Value> {
+fn fields(line: &SeriesLine) -> Map<String, Value> {
     match serde_json::to_value(line) {
         Ok(Value::Object(fields)) => fields,
         Ok(_) | Err(_) => unreachable!("a line is a struct of texts and numbers"),
@@ -171,7 +171,7 @@ fn cells(line: &Map<String, Value>) -> String {
 
 /// One line of `--series`.
 #[derive(Serialize)]
-struct Line {
+struct SeriesLine {
     mode: Mode,
     seed: u64,
     #[serde(flatten)]

@@ -61,7 +61,7 @@ pub(crate) struct Sweep {
 }
 
 /// The runs to make, and the file for their results.
-pub(super) struct Work<'a> {
+pub(super) struct SweepWork<'a> {
     plan: &'a Plan,
     part: Part,
     file: &'a Path,
@@ -69,7 +69,7 @@ pub(super) struct Work<'a> {
     merge: &'a [PathBuf],
 }
 
-impl<'a> Work<'a> {
+impl<'a> SweepWork<'a> {
     /// All runs of a plan.
     pub(super) const fn whole(plan: &'a Plan, file: &'a Path) -> Self {
         Self { plan, part: Part::WHOLE, file, merge: &[] }
@@ -103,7 +103,7 @@ impl Sweep {
         let runs = plan.runs().zip(0..).filter(|&(_, number)| part.has(number));
         runs.for_each(|(run, _)| summaries.expect(&run));
         let stop = stop::on_signal()?;
-        let work = Work { plan: &plan, part, file: &file, merge: &self.merge };
+        let work = SweepWork { plan: &plan, part, file: &file, merge: &self.merge };
         self.how.run_all(&work, &stop, |record| summaries.add(record))?;
         if self.json {
             for summary in summaries.summaries() {
@@ -149,7 +149,7 @@ impl How {
     /// `each` is called once for every run of the work, with the runs in files first.
     pub(super) fn run_all(
         &self,
-        &Work { plan, part, file, merge }: &Work<'_>,
+        &SweepWork { plan, part, file, merge }: &SweepWork<'_>,
         stop: &AtomicBool,
         mut each: impl FnMut(&RunRecord),
     ) -> Result<(), CliError> {

@@ -55,7 +55,7 @@ impl Trace {
     fn describe(&self, summary: &TraceSummary) -> Result<(), CliError> {
         let TraceSummary { duration, lines, mean, low, high, longest_gap } = *summary;
         if self.json {
-            let summary = Summary {
+            let summary = SummaryJson {
                 duration_ms: duration.as_millis(),
                 lines,
                 mean_bits_per_second: mean,
@@ -80,7 +80,7 @@ impl Trace {
 
 /// The summary of a trace.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct SummaryJson {
     duration_ms: u128,
     lines: usize,
     mean_bits_per_second: u64,

@@ -12,8 +12,8 @@ use plotters::style::RGBColor;
 use tandem_server::admin::words::{bytes, ms};
 
 use self::{
-    picture::{COLORS, Line, Panel},
-    trace::{Head, Place, Trace},
+    picture::{COLORS, CurvePanel, PictureCurve},
+    trace::{LayerPlace, QlogHead, Trace},
 };
 use crate::{
     error::{CliError, QlogError},
@@ -54,8 +54,8 @@ pub(crate) struct Qlog {
 }
 
 /// One connection, and the file from which it is drawn.
-struct Layer {
-    place: Place,
+struct DrawnLayer {
+    place: LayerPlace,
     trace: Trace,
 }
 
@@ -83,14 +83,14 @@ impl Qlog {
     }
 
     /// What the files say of themselves.
-    fn heads(&self) -> Result<Vec<Head>, CliError> {
+    fn heads(&self) -> Result<Vec<QlogHead>, CliError> {
         let mut heads = Vec::new();
         for folder in &self.folders {
             let unreadable = |error| QlogError::Unreadable { file: folder.clone(), error };
             for entry in fs::read_dir(folder).map_err(unreadable)?.take(FILES_MAX) {
                 let path = entry.map_err(unreadable)?.path();
                 if path.extension().is_some_and(|ending| ending == "qlog") {
-                    heads.extend(Head::read(&path));
+                    heads.extend(QlogHead::read(&path));
                 }
             }
         }
@@ -103,7 +103,7 @@ impl Qlog {
 }
 
 /// The connections of a chain, the outermost first.
-fn layers(heads: &[Head], chain: &str) -> Result<Vec<Layer>, CliError> {
+fn layers(heads: &[QlogHead], chain: &str) -> Result<Vec<DrawnLayer>, CliError> {
     let mut layers = Vec::new();
     for head in heads {
         let Some(place) = head.place.as_ref().filter(|place| place.chain == chain) else {
@@ -120,9 +120,9 @@ fn layers(heads: &[Head], chain: &str) -> Result<Vec<Layer>, CliError> {
         // A server's file begins when the first packet has arrived.
         let delay = if trace.is_client { 0.0 } else { least_rtt / 2.0 };
         trace.shift(place.offset + delay);
-        layers.push(Layer { place: place.clone(), trace });
+        layers.push(DrawnLayer { place: place.clone(), trace });
     }
-    layers.sort_by(|Layer { place: a, .. }, Layer { place: b, .. }| {
+    layers.sort_by(|DrawnLayer { place: a, .. }, DrawnLayer { place: b, .. }| {
         a.layer.cmp(&b.layer).then(a.offset.total_cmp(&b.offset))
     });
     Ok(layers)
@@ -132,13 +132,17 @@ fn read(path: &Path) -> Result<Trace, QlogError> {
     Trace::read(path).map_err(|error| QlogError::Unreadable { file: path.to_owned(), error })
 }
 
-fn panels(layers: &[Layer]) -> [Panel; 4] {
+fn panels(layers: &[DrawnLayer]) -> [CurvePanel; 4] {
     let panel = |title, format, points: fn(&Trace) -> &[(f64, f64)]| {
-        let line = |(layer, color): (&Layer, &RGBColor)| Line {
+        let line = |(layer, color): (&DrawnLayer, &RGBColor)| PictureCurve {
             color: *color,
             points: points(&layer.trace).to_vec(),
         };
-        Panel { title, format, lines: layers.iter().zip(COLORS.iter().cycle()).map(line).collect() }
+        CurvePanel {
+            title,
+            format,
+            lines: layers.iter().zip(COLORS.iter().cycle()).map(line).collect(),
+        }
     };
     [
         panel("Congestion window", size, |trace| &trace.windows),

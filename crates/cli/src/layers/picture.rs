@@ -23,24 +23,24 @@ const INK: RGBColor = RGBColor(31, 41, 51);
 const GRID: RGBColor = RGBColor(226, 232, 238);
 
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+type DrawnPicture = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// A curve. Times are in milliseconds.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct PictureCurve {
     pub(super) color: RGBColor,
     pub(super) points: Vec<(f64, f64)>,
 }
 
 /// Curves with one scale.
-pub(super) struct Panel {
+pub(super) struct CurvePanel {
     pub(super) title: &'static str,
     pub(super) format: fn(f64) -> String,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<PictureCurve>,
 }
 
 /// Draws all panels below each other. `names` are those of the colours.
-pub(super) fn draw(title: &str, names: &[String], panels: &[Panel]) -> String {
+pub(super) fn draw(title: &str, names: &[String], panels: &[CurvePanel]) -> String {
     let count = u32::try_from(panels.len()).unwrap_or(0);
     let points = panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
     let end = points.map(|&(time, _)| time).fold(1.0, f64::max);
@@ -59,7 +59,7 @@ pub(super) fn draw(title: &str, names: &[String], panels: &[Panel]) -> String {
     svg
 }
 
-fn head(canvas: &Canvas<'_>, title: &str, names: &[String]) -> Drawn {
+fn head(canvas: &Canvas<'_>, title: &str, names: &[String]) -> DrawnPicture {
     canvas.draw_text(title, &font(20).color(&INK), (16, 12))?;
     let mut left = BESIDE;
     for (name, color) in names.iter().zip(COLORS.iter().cycle()) {
@@ -75,8 +75,8 @@ fn font(size: i32) -> FontDesc<'static> {
     ("sans-serif", size).into_font()
 }
 
-impl Panel {
-    fn draw(&self, area: &Canvas<'_>, end: f64) -> Drawn {
+impl CurvePanel {
+    fn draw(&self, area: &Canvas<'_>, end: f64) -> DrawnPicture {
         let points = self.lines.iter().flat_map(|line| &line.points);
         let top = points.map(|&(_, value)| value).fold(0.0, f64::max);
         let top = if top > 0.0 { top * 1.08 } else { 1.0 };
@@ -135,9 +135,11 @@ mod tests {
     fn a_picture_has_all_names_and_few_points() {
         let points: Vec<_> = (0..100_000).map(|it| (f64::from(it), f64::from(it % 1000))).collect();
         assert!(thinned(&points, 100_000.0).len() <= 4 * 1041);
-        let line = || Line { color: COLORS[0], points: points.clone() };
-        let panel = Panel { title: "Window", format: |it| format!("{it} B"), lines: vec![line()] };
-        let empty = Panel { title: "Nothing", format: |it| format!("{it}"), lines: Vec::new() };
+        let line = || PictureCurve { color: COLORS[0], points: points.clone() };
+        let panel =
+            CurvePanel { title: "Window", format: |it| format!("{it} B"), lines: vec![line()] };
+        let empty =
+            CurvePanel { title: "Nothing", format: |it| format!("{it}"), lines: Vec::new() };
         let names = ["tunnel 1".to_owned(), "end to end".to_owned()];
         let svg = draw("Download 7", &names, &[panel, empty]);
         for words in ["Download 7", "tunnel 1", "end to end", "Window", "Nothing", "20 s", "400 B"]

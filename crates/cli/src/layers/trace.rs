@@ -17,7 +17,7 @@ const HEAD_MAX: u64 = 64 * 1024;
 
 /// The place of a connection among those of its client.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct Place {
+pub(super) struct LayerPlace {
     #[serde(rename = "tandem_chain")]
     pub(super) chain: String,
     #[serde(rename = "tandem_layer")]
@@ -29,7 +29,7 @@ pub(super) struct Place {
     pub(super) offset: f64,
 }
 
-impl Place {
+impl LayerPlace {
     pub(super) fn name(&self) -> String {
         if self.kind == "tunnel" {
             format!("tunnel {}", self.layer + 1)
@@ -41,14 +41,14 @@ impl Place {
 
 /// What a file says of itself.
 #[derive(Clone, Debug)]
-pub(super) struct Head {
+pub(super) struct QlogHead {
     pub(super) path: PathBuf,
     /// When the file was changed last.
     pub(super) modified: SystemTime,
     /// The files of both ends of a connection have the same.
     pub(super) group: String,
     /// Only in the files of clients.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<LayerPlace>,
 }
 
 #[derive(Deserialize)]
@@ -66,7 +66,7 @@ struct TraceHead {
 struct CommonFields {
     group_id: String,
     #[serde(flatten)]
-    place: Option<Place>,
+    place: Option<LayerPlace>,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +74,7 @@ struct VantagePoint {
     r#type: String,
 }
 
-impl Head {
+impl QlogHead {
     /// Reads the first record. `None`: this is no such file.
     pub(super) fn read(path: &Path) -> Option<Self> {
         let file = File::open(path).ok()?;
@@ -90,7 +90,7 @@ fn head(record: &[u8]) -> Option<TraceHead> {
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct TraceEvent {
     time: f64,
     name: String,
     #[serde(default)]
@@ -102,12 +102,12 @@ struct Data {
     congestion_window: Option<f64>,
     smoothed_rtt: Option<f64>,
     min_rtt: Option<f64>,
-    raw: Option<Raw>,
+    raw: Option<RawEvent>,
     count: Option<u32>,
 }
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawEvent {
     length: Option<u64>,
 }
 
@@ -144,7 +144,7 @@ impl Trace {
         Ok(trace)
     }
 
-    fn add(&mut self, Event { time, name, data }: &Event) {
+    fn add(&mut self, TraceEvent { time, name, data }: &TraceEvent) {
         self.end = *time;
         match name.as_str() {
             "quic:packet_sent" => {
@@ -221,15 +221,15 @@ mod tests {
 
     #[test]
     fn a_file_says_where_its_connection_belongs() {
-        let head = Head::read(file(&[HEAD]).path()).unwrap();
+        let head = QlogHead::read(file(&[HEAD]).path()).unwrap();
         let place = head.place.unwrap();
         assert_eq!((head.group.as_str(), place.chain.as_str(), place.offset), ("0a", "77", 1.5));
         assert_eq!(place.name(), "tunnel 1");
         let server =
             r#"{"trace":{"common_fields":{"group_id":"0a"},"vantage_point":{"type":"server"}}}"#;
-        assert_eq!(Head::read(file(&[server]).path()).unwrap().place, None);
+        assert_eq!(QlogHead::read(file(&[server]).path()).unwrap().place, None);
         for foreign in ["", "{}", "no JSON", r#"{"trace":{"common_fields":{"group_id":7}}}"#] {
-            assert!(Head::read(file(&[foreign]).path()).is_none(), "{foreign}");
+            assert!(QlogHead::read(file(&[foreign]).path()).is_none(), "{foreign}");
         }
     }
 

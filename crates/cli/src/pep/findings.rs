@@ -21,7 +21,7 @@ use crate::{
 /// Something that the machine has or lacks, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    pub(super) state: State,
+    pub(super) state: FindingState,
     /// What was looked at.
     what: String,
     /// What was found, and what to do.
@@ -30,7 +30,7 @@ pub(super) struct Finding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub(super) enum FindingState {
     Ok,
     /// The PEP runs, but perhaps not as it should.
     Warning,
@@ -45,7 +45,7 @@ impl fmt::Display for Finding {
 }
 
 impl Finding {
-    fn new(state: State, what: impl Into<String>, text: impl Into<String>) -> Self {
+    fn new(state: FindingState, what: impl Into<String>, text: impl Into<String>) -> Self {
         Self { state, what: what.into(), text: text.into() }
     }
 }
@@ -55,7 +55,7 @@ pub(super) fn print(setup: &PepSetup, checked: &str) -> Result<(), CliError> {
     let mut findings = vec![rights(setup)];
     findings.push(kernel(setup));
     findings.extend(of(setup));
-    let is_ready = findings.iter().all(|finding| finding.state != State::Missing);
+    let is_ready = findings.iter().all(|finding| finding.state != FindingState::Missing);
     if setup.json {
         let report = serde_json::json!({ "is_ready": is_ready, "findings": findings });
         text::print(report)?;
@@ -63,9 +63,9 @@ pub(super) fn print(setup: &PepSetup, checked: &str) -> Result<(), CliError> {
         let mut lines = format!("{checked}\n# This machine:\n");
         for finding in &findings {
             let state = match finding.state {
-                State::Ok => "ok     ",
-                State::Warning => "warning",
-                State::Missing => "missing",
+                FindingState::Ok => "ok     ",
+                FindingState::Warning => "warning",
+                FindingState::Missing => "missing",
             };
             writeln!(lines, "# {state} {finding}").expect("a text takes every line");
         }
@@ -97,13 +97,17 @@ fn rights(setup: &PepSetup) -> Finding {
         lacking.extend(rights::lacking(&rights::FOR_USER));
     }
     if lacking.is_empty() {
-        return Finding::new(State::Ok, what, "all that the start needs; later they are dropped");
+        return Finding::new(
+            FindingState::Ok,
+            what,
+            "all that the start needs; later they are dropped",
+        );
     }
     let text = format!(
         "{} missing; start it as root, or by deploy/tandem-pep.service",
         lacking.join(" and ")
     );
-    Finding::new(State::Missing, what, text)
+    Finding::new(FindingState::Missing, what, text)
 }
 
 fn kernel(setup: &PepSetup) -> Finding {
@@ -112,16 +116,16 @@ fn kernel(setup: &PepSetup) -> Finding {
         Ok(()) if Router::has_to_detach() => {
             let text = "it takes the BPF programs; before Linux 6.6, what SIGKILL leaves attached is \
                         removed by the next start";
-            Finding::new(State::Ok, what, text)
+            Finding::new(FindingState::Ok, what, text)
         }
-        Ok(()) => Finding::new(State::Ok, what, "it takes the BPF programs"),
+        Ok(()) => Finding::new(FindingState::Ok, what, "it takes the BPF programs"),
         Err(_) if !lacking(setup).is_empty() => {
             let text = "whether it takes the BPF programs is not known without privileges";
-            Finding::new(State::Warning, what, text)
+            Finding::new(FindingState::Warning, what, text)
         }
         Err(error) => {
             let text = format!("{error}; it has to be Linux 5.8 or newer, with BPF for tc");
-            Finding::new(State::Missing, what, text)
+            Finding::new(FindingState::Missing, what, text)
         }
     }
 }
@@ -133,19 +137,19 @@ fn of_device(device: &str) -> Vec<Finding> {
     let is_name = !device.is_empty() && !device.contains('/') && device != "." && device != "..";
     let Some(kind) = kind.ok().filter(|_| is_name) else {
         let text = "there is none of this name; `ip link` lists all";
-        return vec![Finding::new(State::Missing, what, text)];
+        return vec![Finding::new(FindingState::Missing, what, text)];
     };
     if kind.trim() != "1" {
         let text = "its packets have no Ethernet header, and the PEP reads only Ethernet; choose the \
                     device below it, or another place";
-        return vec![Finding::new(State::Missing, what, text)];
+        return vec![Finding::new(FindingState::Missing, what, text)];
     }
     let is_up = fs::read_to_string(folder.join("operstate")).is_ok_and(|it| it.trim() != "down");
     let first = if is_up {
-        Finding::new(State::Ok, what, "it is there, and is up")
+        Finding::new(FindingState::Ok, what, "it is there, and is up")
     } else {
         let text = format!("it is down; `ip link set {device} up`");
-        Finding::new(State::Warning, what, text)
+        Finding::new(FindingState::Warning, what, text)
     };
     [Some(first), Some(merging(device)), reverse_path(device)].into_iter().flatten().collect()
 }
@@ -158,7 +162,7 @@ fn merging(device: &str) -> Finding {
     let Some(output) = output.ok().filter(|output| output.status.success()) else {
         let text = "not known without the program ethtool; no UDP packets may be merged on this \
                     device (UDP GRO)";
-        return Finding::new(State::Warning, what, text);
+        return Finding::new(FindingState::Warning, what, text);
     };
     let output = String::from_utf8_lossy(&output.stdout);
     let features = output.lines().filter_map(|line| line.trim().split_once(": "));
@@ -166,13 +170,13 @@ fn merging(device: &str) -> Finding {
     let is_on = |name: &&str| features.get(*name).is_some_and(|value| value.starts_with("on"));
     let on: Vec<_> = MERGING.into_iter().filter(|name| is_on(name)).collect();
     if on.is_empty() {
-        return Finding::new(State::Ok, what, "no UDP packets are merged");
+        return Finding::new(FindingState::Ok, what, "no UDP packets are merged");
     }
     let off = on.join(" off ");
     let text = format!(
         "UDP packets may be merged before the PEP sees them; `ethtool -K {device} {off} off`"
     );
-    Finding::new(State::Warning, what, text)
+    Finding::new(FindingState::Warning, what, text)
 }
 
 /// Strict filtering drops packets after the PEP has acknowledged them.
@@ -189,7 +193,7 @@ fn reverse_path(device: &str) -> Option<Finding> {
              after the PEP has acknowledged them; `sysctl -w net.ipv4.conf.{device}.rp_filter=2` if routes \
              differ"
         );
-        Finding::new(State::Warning, format!("rp_filter of {device}"), text)
+        Finding::new(FindingState::Warning, format!("rp_filter of {device}"), text)
     })
 }
 
@@ -204,9 +208,9 @@ fn forwarding(setup: &PepSetup) -> Vec<Finding> {
     let finding = |(_, name, file): (bool, &str, &str)| {
         let is_on = fs::read_to_string(file).is_ok_and(|value| value.trim() != "0");
         let (state, text) = if is_on {
-            (State::Ok, "it is on".to_owned())
+            (FindingState::Ok, "it is on".to_owned())
         } else {
-            (State::Warning, format!("this machine is no router; `sysctl -w {name}=1`"))
+            (FindingState::Warning, format!("this machine is no router; `sysctl -w {name}=1`"))
         };
         Finding::new(state, name, text)
     };
@@ -219,17 +223,17 @@ fn user(name: Option<&str>, is_root: bool) -> Option<Finding> {
         // It has no capabilities, but the files of the system are root's.
         let text = "without --user the PEP stays root, and what could make it run other code could change files \
                     of the system; give it a user of its own";
-        return is_root.then(|| Finding::new(State::Warning, "user", text));
+        return is_root.then(|| Finding::new(FindingState::Warning, "user", text));
     };
     let what = format!("user {name}");
     Some(match rights::user(name) {
         Ok(user) if user.uid.is_root() => {
-            Finding::new(State::Warning, what, "root; another user could do less harm")
+            Finding::new(FindingState::Warning, what, "root; another user could do less harm")
         }
-        Ok(_) => Finding::new(State::Ok, what, "it exists"),
+        Ok(_) => Finding::new(FindingState::Ok, what, "it exists"),
         Err(_) => {
             let text = format!("it does not exist; `useradd --system {name}` makes it");
-            Finding::new(State::Missing, what, text)
+            Finding::new(FindingState::Missing, what, text)
         }
     })
 }
@@ -241,10 +245,10 @@ mod tests {
     #[test]
     fn a_pep_that_stays_root_is_warned_of() {
         let state = |name, is_root| user(name, is_root).map(|finding| finding.state);
-        assert_eq!(state(None, true), Some(State::Warning));
+        assert_eq!(state(None, true), Some(FindingState::Warning));
         assert_eq!(state(None, false), None, "systemd has switched the user");
-        assert_eq!(state(Some("root"), true), Some(State::Warning));
-        assert_eq!(state(Some("nobody"), true), Some(State::Ok));
-        assert_eq!(state(Some("no-such-user"), true), Some(State::Missing));
+        assert_eq!(state(Some("root"), true), Some(FindingState::Warning));
+        assert_eq!(state(Some("nobody"), true), Some(FindingState::Ok));
+        assert_eq!(state(Some("no-such-user"), true), Some(FindingState::Missing));
     }
 }

@@ -82,7 +82,7 @@ pub(crate) struct PepSettings {
     /// connections. old-ack: as an acknowledgement that is no longer new, which firewalls let pass; the PEP
     /// then also reads the segments of clients, which have to leave through the same device.
     #[arg(long, env = "TANDEM_TCP_FORM", value_enum, help_heading = "More of the PEP")]
-    tcp_form: Option<TcpForm>,
+    tcp_form: Option<TcpFormFlag>,
 
     /// Let BPF programs make the PEP-ACKs, so that they leave at once; only with --tcp-form flagless
     ///
@@ -118,7 +118,7 @@ impl Settings for PepSettings {
 /// How PEP-ACKs for TCP look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum TcpForm {
+enum TcpFormFlag {
     /// Without flags
     #[default]
     Flagless,
@@ -148,7 +148,7 @@ pub(crate) struct PepSetup {
     key_file: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<String>,
-    tcp_form: TcpForm,
+    tcp_form: TcpFormFlag,
     in_kernel: bool,
     flows_max: Within<FlowsMax>,
     json: bool,
@@ -173,7 +173,7 @@ impl TryFrom<PepSettings> for PepSetup {
             return Err(ConfigError::TooManyServers { servers, max: SERVERS_MAX });
         }
         let in_kernel = settings.in_kernel.unwrap_or_default();
-        if in_kernel && settings.tcp_form == Some(TcpForm::OldAck) {
+        if in_kernel && settings.tcp_form == Some(TcpFormFlag::OldAck) {
             let reason = "the BPF programs know no acknowledgements of clients";
             return Err(ConfigError::Conflict {
                 first: "in-kernel",

@@ -20,8 +20,8 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::{
-    Counters, PepSetup, TcpForm,
-    findings::{self, State},
+    Counters, PepSetup, TcpFormFlag,
+    findings::{self, FindingState},
     rights,
 };
 use crate::{
@@ -44,7 +44,9 @@ pub(super) fn run(setup: &PepSetup, (id, key): (PepId, Option<PepKey>)) -> Resul
     let system = |what| move |error| SystemError { what, error };
     let user = setup.user.as_deref().map(rights::user).transpose();
     let user = user.map_err(system("switch the user"))?;
-    for finding in findings::of(setup).iter().filter(|finding| finding.state == State::Warning) {
+    for finding in
+        findings::of(setup).iter().filter(|finding| finding.state == FindingState::Warning)
+    {
         warn!("{finding}");
     }
     // From here on a signal ends the program only after it has detached everything.
@@ -100,8 +102,8 @@ impl PepSetup {
 
     fn to_pep(&self, id: PepId, key: Option<PepKey>) -> Config {
         let tcp_form = match self.tcp_form {
-            TcpForm::Flagless => tandem_pep::TcpForm::Flagless,
-            TcpForm::OldAck => tandem_pep::TcpForm::OldAck,
+            TcpFormFlag::Flagless => tandem_pep::TcpForm::Flagless,
+            TcpFormFlag::OldAck => tandem_pep::TcpForm::OldAck,
         };
         let flows_max = usize::try_from(self.flows_max.0).unwrap_or(usize::MAX);
         Config { id, key, flows_max, tcp_form }

@@ -15,9 +15,8 @@ use tandem_units::{ByteCount, Rate};
 /// `BBRExtraAckedFilterLen`: the number of rounds of which the largest excess counts.
 const ROUNDS: usize = 10;
 
-/// The longest time for which the path may have collected the excess, as in Linux. It is also at most the
-/// least RTT, in which a tunnel retransmits what was lost.
-const EXCESS_TIME_MAX: Duration = Duration::from_millis(100);
+/// The longest time for which the path may have collected the excess, as in Linux.
+pub(super) const EXCESS_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// Measures how many more bytes are acknowledged at once than the bandwidth explains.
 #[derive(Clone, Debug)]
@@ -43,20 +42,21 @@ impl Aggregation {
         }
     }
 
-    /// `BBRUpdateACKAggregation`: notes the bytes that an ACK frame acknowledges.
+    /// `BBRUpdateACKAggregation`: notes the bytes that an ACK frame acknowledges on a path of this bandwidth, which
+    /// collects packets for at most `longest`.
     pub(super) fn on_acked(
         &mut self,
         now: Instant,
         bytes: ByteCount,
-        (bandwidth, least_rtt): (Rate, Duration),
+        bandwidth: Rate,
+        longest: Duration,
     ) {
         let mut expected = bandwidth.bytes_in(now.saturating_duration_since(self.since));
         if self.acked <= expected {
             (self.since, self.acked, expected) = (now, ByteCount::ZERO, ByteCount::ZERO);
         }
         self.acked += bytes;
-        let excess =
-            (self.acked - expected).min(bandwidth.bytes_in(EXCESS_TIME_MAX.min(least_rtt)));
+        let excess = (self.acked - expected).min(bandwidth.bytes_in(longest));
         if let Some(current) = self.rounds.first_mut() {
             *current = (*current).max(excess);
         }
@@ -72,19 +72,21 @@ impl Aggregation {
 mod tests {
     use super::*;
 
+    const MS: Duration = Duration::from_millis(1);
+
     #[test]
     fn the_excess_is_what_a_burst_of_acknowledgements_has_above_the_rate() {
         let start = crate::test_start();
         let at = |millis| start + Duration::from_millis(millis);
-        let path = (Rate::from_mbps(8), Duration::from_millis(50)); // 1000 bytes per millisecond
+        let (rate, longest) = (Rate::from_mbps(8), 50 * MS); // 1000 bytes per millisecond
         let step = ByteCount::new(1000);
         let mut aggregation = Aggregation::new(start);
         for millis in 1..100 {
-            aggregation.on_acked(at(millis), step, path);
+            aggregation.on_acked(at(millis), step, rate, longest);
         }
         assert!(aggregation.extra_acked() <= ByteCount::new(2000), "acknowledged as sent");
         // Nothing arrives for 40 ms, and then what was sent meanwhile.
-        aggregation.on_acked(at(140), ByteCount::new(41_000), path);
+        aggregation.on_acked(at(140), ByteCount::new(41_000), rate, longest);
         assert_eq!(aggregation.extra_acked(), ByteCount::new(41_000));
         for round in 1..=ROUNDS {
             assert_eq!(aggregation.extra_acked(), ByteCount::new(41_000), "round {round}");
@@ -96,10 +98,10 @@ mod tests {
     #[test]
     fn the_excess_is_bounded() {
         let start = crate::test_start();
-        for (millis, bytes) in [(40, 40_000), (500, 100_000)] {
+        for (millis, bytes) in [(40, 40_000), (100, 100_000)] {
             let mut aggregation = Aggregation::new(start);
-            let path = (Rate::from_mbps(8), Duration::from_millis(millis));
-            aggregation.on_acked(start, ByteCount::new(10_000_000), path);
+            let (all, rate) = (ByteCount::new(10_000_000), Rate::from_mbps(8));
+            aggregation.on_acked(start, all, rate, millis * MS);
             assert_eq!(aggregation.extra_acked(), ByteCount::new(bytes));
         }
     }

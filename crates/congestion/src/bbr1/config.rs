@@ -47,6 +47,9 @@ pub enum Flavor {
     ///   bandwidth has changed or a queue has overflowed.
     /// - The window is at least what the bottleneck sends in 25 ms, up to 256 kB, so that a path with a
     ///   shorter RTT does not run dry while a host or a radio link pauses.
+    /// - The window is also at least the bandwidth-delay product and four times what has arrived at once
+    ///   beyond the rate, of which at most 80 ms of the rate count, so that jitter that is longer than the
+    ///   RTT does not limit the rate.
     /// - `ProbeRTT` keeps half of the bandwidth-delay product in flight, which drains a queue as
     ///   well.
     Tunnel,

@@ -37,7 +37,7 @@ const PACKETS_LEAST: u64 = 3;
 
 /// What one packet-timed round trip has shown.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct AccessRound {
     /// The round ends when a packet is acknowledged that was sent after so much was delivered.
     end: ByteCount,
     /// The least RTT of the access domain.
@@ -53,7 +53,7 @@ struct Round {
 pub(super) struct Access {
     config: MdccConfig,
     packet: ByteCount,
-    round: Round,
+    round: AccessRound,
     /// The largest rate of the round before.
     rate_before: Option<Rate>,
     /// The step of [`PROBES`].
@@ -74,7 +74,7 @@ impl Access {
         Self {
             config,
             packet,
-            round: Round::default(),
+            round: AccessRound::default(),
             rate_before: None,
             probe: Some(PROBES.len() - 1),
             since_probe: 0,
@@ -127,8 +127,10 @@ impl Access {
     }
 
     fn end_round(&mut self, now: Instant, delivered: ByteCount, rtt: &DomainRtt) {
-        let round =
-            std::mem::replace(&mut self.round, Round { end: delivered, ..Round::default() });
+        let round = std::mem::replace(
+            &mut self.round,
+            AccessRound { end: delivered, ..AccessRound::default() },
+        );
         let queue = round.least.map(|least| least.saturating_sub(rtt.least));
         let target = self.target();
         self.rate_before = round.rate.or(self.rate_before);

@@ -130,7 +130,7 @@ enum Fate {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Packet {
+struct FlyingPacket {
     number: u64,
     sent: Instant,
     bytes: u16,
@@ -175,15 +175,15 @@ pub struct DomainStats {
 #[derive(Debug, Default)]
 pub(crate) struct Domains {
     /// In the order of their numbers.
-    packets: VecDeque<Packet>,
-    pep: Option<Pep>,
+    packets: VecDeque<FlyingPacket>,
+    pep: Option<KnownPep>,
     stats: DomainStats,
     judge: Judge,
 }
 
 /// The PEP that is listened to.
 #[derive(Clone, Copy, Debug)]
-struct Pep {
+struct KnownPep {
     id: PepId,
     is_authentic: bool,
     /// The sequence number of the next PEP-ACK, if none is lost.
@@ -204,7 +204,7 @@ impl Domains {
         if is_full && let Some(oldest) = self.packets.pop_front() {
             self.leave(oldest);
         }
-        self.packets.push_back(Packet { number, sent: now, bytes, fate: Fate::InFlight });
+        self.packets.push_back(FlyingPacket { number, sent: now, bytes, fate: Fate::InFlight });
         if let Some(pep) = &mut self.pep {
             pep.first_unheard.get_or_insert(now);
         }
@@ -246,7 +246,8 @@ impl Domains {
     /// Whether a PEP-ACK comes from the PEP that this connection listens to: the first one, unless it is
     /// silent, or only another one is authentic.
     fn listens(&mut self, now: Instant, passed: &Passed<'_>) -> bool {
-        let is_same = |pep: Pep| (pep.id, pep.is_authentic) == (passed.pep, passed.is_authentic);
+        let is_same =
+            |pep: KnownPep| (pep.id, pep.is_authentic) == (passed.pep, passed.is_authentic);
         if self.pep.is_some_and(is_same) {
             return true;
         }
@@ -256,7 +257,7 @@ impl Domains {
         });
         if is_better {
             let newest = passed.packets.iter().map(|&(number, _)| number).min().unwrap_or(0);
-            self.pep = Some(Pep {
+            self.pep = Some(KnownPep {
                 id: passed.pep,
                 is_authentic: passed.is_authentic,
                 next_sequence: passed.sequence,
@@ -371,7 +372,7 @@ impl Domains {
     }
 
     /// Takes a packet out of what is behind the PEP.
-    fn leave(&mut self, packet: Packet) {
+    fn leave(&mut self, packet: FlyingPacket) {
         if matches!(packet.fate, Fate::Passed(_)) {
             self.stats.behind_pep =
                 self.stats.behind_pep.saturating_sub(ByteCount::new(packet.bytes.into()));
@@ -423,7 +424,7 @@ impl Domains {
     }
 }
 
-fn find(packets: &mut VecDeque<Packet>, number: u64) -> Option<&mut Packet> {
+fn find(packets: &mut VecDeque<FlyingPacket>, number: u64) -> Option<&mut FlyingPacket> {
     let index = packets.partition_point(|packet| packet.number < number);
     packets.get_mut(index).filter(|packet| packet.number == number)
 }

@@ -61,11 +61,11 @@ pub enum Applied {
 ///
 /// Each connection has its own handle; clones of a handle share one state.
 #[derive(Clone, Debug, Default)]
-pub struct Feedback(Arc<Mutex<State>>);
+pub struct Feedback(Arc<Mutex<PathState>>);
 
 /// What the segments of one connection's path say.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct PathState {
     pub(crate) tunnel: tecc::Control,
     pub(crate) domains: Domains,
     pub(crate) mdcc: Option<Box<mdcc::Control>>,
@@ -130,7 +130,7 @@ impl Feedback {
     }
 
     /// Locks the state. Only one thread works on a connection at a time, so the lock is free.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, PathState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

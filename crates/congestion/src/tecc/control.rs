@@ -12,7 +12,7 @@ use tandem_wire::TunnelInfo;
 
 use super::{
     config::{Leg, RetransmissionUnits, TeccConfig, WindowRtt},
-    guard::{BehindProxy, Delays, Trust},
+    guard::{BehindProxy, E2eDelays, Trust},
     is_older,
 };
 use crate::{Ack, Applied, Factor};
@@ -54,14 +54,14 @@ const NOMINAL_RTT: Duration = Duration::from_millis(100);
 
 /// What one packet-timed end-to-end round trip has acknowledged so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct AckedRound {
     since: Option<Instant>,
     acked: ByteCount,
     /// The time for which the link was interrupted.
     silence: Duration,
 }
 
-impl Round {
+impl AckedRound {
     fn beginning(now: Instant) -> Self {
         Self { since: Some(now), ..Self::default() }
     }
@@ -98,7 +98,7 @@ pub(crate) struct Control {
     last_contact: Option<Instant>,
     /// The longest interruption since the last report.
     cycle_silence: Duration,
-    round: Round,
+    round: AckedRound,
     /// The rate of the last interrupted round outside its interruption, and the number of further
     /// rounds for which it holds.
     outside_silence: Option<(Rate, u32)>,
@@ -128,7 +128,7 @@ impl Control {
             let (least_rtt, smoothed_rtt) = self.rtts();
             let cycle_rtt = self.cycle_rtt.take();
             let silence = std::mem::take(&mut self.cycle_silence);
-            let delays = Delays { least_rtt, smoothed_rtt, cycle_rtt, silence };
+            let delays = E2eDelays { least_rtt, smoothed_rtt, cycle_rtt, silence };
             self.behind_proxy.on_report(now, info, rate, delays);
         }
         self.report = Some((now, *info));
@@ -193,7 +193,7 @@ impl Control {
     pub(super) fn on_acks_end(&mut self, now: Instant, is_round: bool, acked: Option<Rate>) {
         self.acked_rate = acked;
         if is_round {
-            let round = std::mem::replace(&mut self.round, Round::beginning(now));
+            let round = std::mem::replace(&mut self.round, AckedRound::beginning(now));
             let before =
                 self.outside_silence.and_then(|(rate, left)| Some((rate, left.checked_sub(1)?)));
             let newest =

@@ -48,7 +48,7 @@ fn in_tunnel(info: &TunnelInfo) -> Duration {
 /// What one report, and the measurements since the previous one, say about the path between origin
 /// and proxy.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SeenReport {
     at: Instant,
     /// The least end-to-end RTT since the previous report.
     rtt: Option<Duration>,
@@ -61,7 +61,7 @@ struct Seen {
 
 /// The end-to-end measurements that a report is compared with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Delays {
+pub(super) struct E2eDelays {
     pub(super) least_rtt: Duration,
     pub(super) smoothed_rtt: Duration,
     /// The least RTT since the previous report.
@@ -74,7 +74,7 @@ pub(super) struct Delays {
 #[derive(Clone, Debug, Default)]
 pub(super) struct BehindProxy {
     /// The reports of the last smoothed RTTs.
-    seen: VecDeque<Seen>,
+    seen: VecDeque<SeenReport>,
     /// The time at which the present queue was first seen.
     since: Option<Instant>,
     /// The time at which a queue was last drained.
@@ -94,11 +94,11 @@ impl BehindProxy {
         now: Instant,
         info: &TunnelInfo,
         rate: Rate,
-        Delays { least_rtt, smoothed_rtt, cycle_rtt, silence }: Delays,
+        E2eDelays { least_rtt, smoothed_rtt, cycle_rtt, silence }: E2eDelays,
     ) {
         let in_tunnel = in_tunnel(info);
         let (rtt, arrival_rate) = (cycle_rtt, info.arrival_rate);
-        self.seen.push_back(Seen { at: now, rtt, in_tunnel, silence, arrival_rate });
+        self.seen.push_back(SeenReport { at: now, rtt, in_tunnel, silence, arrival_rate });
         let window = smoothed_rtt * RTTS;
         while self.seen.len() > REPORTS_MAX
             || self.seen.front().is_some_and(|seen| is_older(now, seen.at, window))

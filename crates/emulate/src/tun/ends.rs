@@ -19,13 +19,13 @@ pub fn check_system() -> Result<(), TunError> {
 
 /// Both ends of a link. They are removed when this value is dropped.
 pub struct TunEnds {
-    near: End,
-    far: End,
+    near: LinkEnd,
+    far: LinkEnd,
 }
 
 /// One end of a link. The device is the first field, because it must be removed before its
 /// namespace.
-struct End {
+struct LinkEnd {
     device: Device,
     netns: Namespace,
 }
@@ -46,8 +46,8 @@ impl TunEnds {
         let near_device = device(&near, far.name(), near_host)?;
         let far_device = device(&far, near.name(), far_host)?;
         Ok(Self {
-            near: End { device: near_device, netns: near },
-            far: End { device: far_device, netns: far },
+            near: LinkEnd { device: near_device, netns: near },
+            far: LinkEnd { device: far_device, netns: far },
         })
     }
 
@@ -59,7 +59,7 @@ impl TunEnds {
     /// Number of packets that the kernel dropped at the near and at the far device because they
     /// were not read in time.
     pub fn missed(&self) -> Result<[u64; 2], TunError> {
-        let missed = |end: &End| end.device.missed(&end.netns);
+        let missed = |end: &LinkEnd| end.device.missed(&end.netns);
         Ok([missed(&self.near)?, missed(&self.far)?])
     }
 }

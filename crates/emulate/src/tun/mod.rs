@@ -46,13 +46,13 @@ pub struct EndStats {
 
 /// One end: a device, and the path of the packets that come from it.
 #[derive(Debug)]
-struct End<D> {
+struct TunEnd<D> {
     device: D,
     path: Path<Bytes>,
     stats: EndStats,
 }
 
-impl<D: AsFd> End<D> {
+impl<D: AsFd> TunEnd<D> {
     /// Reads one packet from the device. It returns `false` if there is none.
     fn receive(&mut self, buffer: &mut PacketBuffer) -> io::Result<bool> {
         let read = |room: &mut [u8]| Ok(rustix::io::read(&self.device, room)?);
@@ -88,8 +88,8 @@ impl<D: AsFd> End<D> {
 /// Carries IP packets between two devices across emulated links.
 #[derive(Debug)]
 pub struct TunLink<D> {
-    near: End<D>,
-    far: End<D>,
+    near: TunEnd<D>,
+    far: TunEnd<D>,
     buffer: PacketBuffer,
     lateness: Lateness,
 }
@@ -99,7 +99,7 @@ impl<D: AsFd> TunLink<D> {
     /// packets have at most `mtu` bytes.
     pub fn new([near, far]: [D; 2], mtu: u16, links: Links, seed: Seed) -> Self {
         let start = clock::now();
-        let end = |device, links, part| End {
+        let end = |device, links, part| TunEnd {
             device,
             path: Path::new(start, links, seed.derive(part)),
             stats: EndStats::default(),

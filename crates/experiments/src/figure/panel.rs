@@ -169,10 +169,10 @@ impl Panel {
     }
 
     /// The view of the panel on a run.
-    fn run<'a>(&self, record: &'a RunRecord) -> Run<'a> {
+    fn run<'a>(&self, record: &'a RunRecord) -> PanelRun<'a> {
         let (x, x_text) = value(record, &self.x);
         let lines = self.lines.as_ref().filter(|key| heeds(record.parameters.mode, key));
-        Run {
+        PanelRun {
             record,
             mode: record.parameters.mode,
             parameters: fields(&record.parameters),
@@ -183,8 +183,8 @@ impl Panel {
         }
     }
 
-    fn points(&self, line: &Line, bases: &[&Line], runs: &[Run<'_>]) -> Vec<Point> {
-        let mut groups: Vec<(&Run<'_>, Vec<&Run<'_>>)> = Vec::new();
+    fn points(&self, line: &Line, bases: &[&Line], runs: &[PanelRun<'_>]) -> Vec<Point> {
+        let mut groups: Vec<(&PanelRun<'_>, Vec<&PanelRun<'_>>)> = Vec::new();
         for run in runs.iter().filter(|run| run.is_of(line)) {
             match groups.iter_mut().find(|(first, _)| first.x_text == run.x_text) {
                 Some((_, group)) => group.push(run),
@@ -197,7 +197,12 @@ impl Panel {
 
     /// Summarizes runs that differ only in their seed as one point. The result is `None` if none of
     /// them has a value.
-    fn point(&self, group: &[&Run<'_>], bases: &[&Line], all: &[Run<'_>]) -> Option<Point> {
+    fn point(
+        &self,
+        group: &[&PanelRun<'_>],
+        bases: &[&Line],
+        all: &[PanelRun<'_>],
+    ) -> Option<Point> {
         let first = group.first()?;
         let values: Vec<_> = group.iter().filter_map(|run| run.y).collect();
         let (value, low, high) = if self.relative_to.is_empty() {
@@ -227,9 +232,14 @@ impl Panel {
 impl Panel {
     /// Compares runs with the runs of another line. Paired runs differ only in the mode and in the
     /// settings of its tunnel.
-    fn ratio(&self, group: &[&Run<'_>], base: &Line, all: &[Run<'_>]) -> Option<PairedRatio> {
+    fn ratio(
+        &self,
+        group: &[&PanelRun<'_>],
+        base: &Line,
+        all: &[PanelRun<'_>],
+    ) -> Option<PairedRatio> {
         let (ours, theirs) = (group.first()?.mode, base.0);
-        let same = |run: &Run<'_>| {
+        let same = |run: &PanelRun<'_>| {
             let is_line = |key: &str| self.lines.as_deref() == Some(key);
             let is_own = |key: &str| OF_MODES.contains(&key) && (ours != theirs || is_line(key));
             let is_compared =
@@ -239,7 +249,7 @@ impl Panel {
         };
         let theirs = all.iter().filter(|run| run.is_of(base));
         let theirs: BTreeMap<_, _> = theirs.filter_map(|run| Some((same(run), run.y?))).collect();
-        let pair = |run: &&Run<'_>| Some((run.y?, *theirs.get(&same(run))?));
+        let pair = |run: &&PanelRun<'_>| Some((run.y?, *theirs.get(&same(run))?));
         let pairs: Vec<_> = group.iter().filter_map(pair).collect();
         match self.show {
             Show::Mean => paired_ratio(&pairs),
@@ -293,7 +303,7 @@ const OF_MODES: [&str; 8] = [
     "tunnel_up_gain_percent",
 ];
 
-struct Run<'a> {
+struct PanelRun<'a> {
     record: &'a RunRecord,
     mode: Mode,
     parameters: Map<String, Value>,
@@ -303,14 +313,14 @@ struct Run<'a> {
     y: Option<f64>,
 }
 
-impl Run<'_> {
+impl PanelRun<'_> {
     fn is_of(&self, (mode, variant): &Line) -> bool {
         self.mode == *mode && self.variant == *variant
     }
 }
 
 /// The lines of a panel, mode by mode, in the order of their runs.
-fn lines(runs: &[Run<'_>]) -> Vec<Line> {
+fn lines(runs: &[PanelRun<'_>]) -> Vec<Line> {
     let mut lines = Vec::new();
     for mode in Mode::ALL {
         for run in runs.iter().filter(|run| run.mode == mode) {
@@ -325,7 +335,7 @@ fn lines(runs: &[Run<'_>]) -> Vec<Line> {
 
 /// Numbers the values along the x axis in the order of the runs, if they are names.
 #[expect(clippy::cast_precision_loss, reason = "a few names")]
-fn number_names(runs: &mut [Run<'_>]) {
+fn number_names(runs: &mut [PanelRun<'_>]) {
     let mut names: Vec<String> = Vec::new();
     for run in runs.iter() {
         if !names.contains(&run.x_text) {

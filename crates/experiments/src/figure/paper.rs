@@ -41,7 +41,7 @@ pub struct PaperStatement {
 }
 
 #[derive(Deserialize)]
-struct Row {
+struct PaperRow {
     panel: Option<usize>,
     mode: Option<Mode>,
     x: String,
@@ -54,7 +54,7 @@ struct Row {
 pub(super) fn parse(text: &str) -> Paper {
     let mut paper = Paper::default();
     for row in csv::Reader::from_reader(text.as_bytes()).into_deserialize() {
-        let Row { panel, mode, x, value, statement, source } =
+        let PaperRow { panel, mode, x, value, statement, source } =
             row.expect("a test parses each table of ours");
         if let (Some(panel), Some(value)) = (panel, value) {
             paper.numbers.push(PaperNumber { panel, mode, x, value });

@@ -50,7 +50,7 @@ pub struct Plan {
     description: Option<String>,
     /// The values that are the same in every run.
     fixed: Map<String, Value>,
-    axes: Vec<Axis>,
+    axes: Vec<VariedKey>,
     of_modes: BTreeMap<Mode, OfMode>,
     seeds: Seeds,
     len: u64,
@@ -61,7 +61,7 @@ type OfMode = Map<String, Value>;
 
 /// One varied key, with its values.
 #[derive(Clone, Debug)]
-struct Axis {
+struct VariedKey {
     key: String,
     values: Vec<Value>,
 }
@@ -129,7 +129,7 @@ impl Plan {
         let mut rest = number / self.seeds.count();
         let mut keys = self.fixed.clone();
         let mut not_first = Vec::new();
-        for Axis { key, values } in self.axes.iter().rev() {
+        for VariedKey { key, values } in self.axes.iter().rev() {
             let count = values.len() as u64;
             let value = usize::try_from(rest % count).ok().and_then(|index| values.get(index));
             keys.insert(key.clone(), value.expect("a remainder is below its divisor").clone());

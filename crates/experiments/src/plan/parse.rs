@@ -9,7 +9,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Axis, OfMode, Plan, PlanError, RUNS_MAX, Seeds, Variant};
+use super::{OfMode, Plan, PlanError, RUNS_MAX, Seeds, Variant, VariedKey};
 use crate::{
     run::{self, Mode, Parameters},
     summary::fields,
@@ -32,7 +32,7 @@ pub(super) fn parse(
     variant: Variant,
     has_recordings: bool,
 ) -> Result<Plan, PlanError> {
-    let reader = Reader { file, text, defaults: defaults() };
+    let reader = PlanReader { file, text, defaults: defaults() };
     let document = DeTable::parse(text).map_err(|error| PlanError::Syntax {
         file: file.to_owned(),
         line: reader.line(&error.span().unwrap_or_default()),
@@ -75,11 +75,11 @@ struct Entries {
     title: Option<String>,
     description: Option<String>,
     seeds: Option<Seeds>,
-    parameters: BTreeMap<String, Entry>,
+    parameters: BTreeMap<String, PlanEntry>,
 }
 
 /// One parameter.
-struct Entry {
+struct PlanEntry {
     /// Its position in the text.
     at: Range<usize>,
     values: Vec<Value>,
@@ -101,13 +101,13 @@ impl Entries {
     }
 }
 
-struct Reader<'a> {
+struct PlanReader<'a> {
     file: &'a Path,
     text: &'a str,
     defaults: Map<String, Value>,
 }
 
-impl Reader<'_> {
+impl PlanReader<'_> {
     fn entries(&self, table: &DeTable<'_>, others: &[&str]) -> Result<Entries, PlanError> {
         let mut entries = Entries::default();
         for (key, value) in table {
@@ -155,7 +155,7 @@ impl Reader<'_> {
                 if key == "mode" || !self.defaults.contains_key(key) {
                     return Err(self.unknown_key(at, key, &[]));
                 }
-                let Entry { values, is_list, .. } = self.entry(key, at, value)?;
+                let PlanEntry { values, is_list, .. } = self.entry(key, at, value)?;
                 if is_list {
                     return Err(self.value_error(key, value, "allowed: one value for one mode"));
                 }
@@ -194,7 +194,7 @@ impl Reader<'_> {
         key: &str,
         at: Range<usize>,
         value: &Spanned<DeValue<'_>>,
-    ) -> Result<Entry, PlanError> {
+    ) -> Result<PlanEntry, PlanError> {
         let (values, is_list) = match value.get_ref() {
             DeValue::Array(list) => (list.iter().collect(), true),
             _ => (vec![value], false),
@@ -204,7 +204,7 @@ impl Reader<'_> {
             return Err(PlanError::EmptyList { file, line, key: key.to_owned() });
         }
         let values = values.into_iter().map(|value| self.parameter(key, value));
-        Ok(Entry { at, values: values.collect::<Result<_, _>>()?, is_list })
+        Ok(PlanEntry { at, values: values.collect::<Result<_, _>>()?, is_list })
     }
 
     /// Converts one value of one parameter to the form that a run has.
@@ -262,7 +262,7 @@ impl Reader<'_> {
             places.insert(key.clone(), entry.at);
             len = len.saturating_mul(entry.values.len() as u64);
             if entry.is_list {
-                axes.push(Axis { key, values: entry.values });
+                axes.push(VariedKey { key, values: entry.values });
             } else {
                 fixed.extend(entry.values.into_iter().map(|value| (key.clone(), value)));
             }

@@ -13,8 +13,8 @@ use tandem_units::{ByteCount, Rate};
 
 use super::{
     Parameters, Workload,
-    reports::Reports,
-    topology::{Datagrams, Part, Topology},
+    reports::ReportRelay,
+    topology::{Datagrams, SeededPart, Topology},
 };
 
 /// The length of a download that must not end: 100 GB, which takes hours at 100 Mbit/s.
@@ -24,10 +24,10 @@ const ENDLESS: ByteCount = ByteCount::new(100_000_000_000);
 const DATAGRAM: usize = 1000;
 
 /// The flows of a run.
-pub(super) struct Flows {
+pub(super) struct RunFlows {
     /// Flows that have not begun, with their start times after `ready`, in order of time.
     waiting: VecDeque<(Duration, ByteCount)>,
-    begun: Vec<Flow>,
+    begun: Vec<RunFlow>,
     /// The client that carries the packets of local programs. Its tunnel must be up before they
     /// begin.
     forwarder: Option<Handle<Client>>,
@@ -44,7 +44,7 @@ pub(super) struct Flows {
     /// The receiver of the body, if it is an origin.
     uploads_to: Option<Handle<Origin>>,
     others: Vec<Handle<Client>>,
-    reports: Reports,
+    reports: ReportRelay,
     /// The time from the start of the first flow to the start of the measurement.
     settle: Duration,
     before: Option<Before>,
@@ -59,7 +59,7 @@ struct Before {
 }
 
 /// One flow that has begun.
-pub(super) struct Flow {
+pub(super) struct RunFlow {
     pub(super) client: Handle<Client>,
     pub(super) start: Duration,
     pub(super) size: ByteCount,
@@ -71,7 +71,7 @@ pub(super) enum Ended<'a> {
     Failed,
 }
 
-impl Flows {
+impl RunFlows {
     pub(super) fn new(run: &Parameters, topology: &mut Topology<'_>) -> Self {
         let is_datagrams = matches!(run.workload, Workload::Datagrams { .. });
         let is_one_tunnel =
@@ -90,7 +90,7 @@ impl Flows {
             _ => None,
         };
         Self {
-            waiting: schedule(run, Seed(topology.seed(Part::Requests, 0))).into(),
+            waiting: schedule(run, Seed(topology.seed(SeededPart::Requests, 0))).into(),
             begun: Vec::new(),
             forwarder,
             ready: forwarder.is_none().then_some(Duration::ZERO),
@@ -106,7 +106,7 @@ impl Flows {
             tcp: None,
             uploads_to: topology.watched.is_upload.then_some(topology.watched.origin),
             others: others.unwrap_or_default(),
-            reports: Reports::of(forwarder.filter(|_| run.mode.has_feedback())),
+            reports: ReportRelay::of(forwarder.filter(|_| run.mode.has_feedback())),
             settle: match run.workload {
                 Workload::Sharing { settle, .. } => settle.0,
                 _ => Duration::ZERO,
@@ -135,7 +135,7 @@ impl Flows {
             } else {
                 topology.add_download(size)
             };
-            self.begun.push(Flow { client, start: now, size });
+            self.begun.push(RunFlow { client, start: now, size });
         }
     }
 
@@ -235,7 +235,7 @@ impl Flows {
     }
 
     /// The flows that have begun, in order.
-    pub(super) fn begun(&self) -> &[Flow] {
+    pub(super) fn begun(&self) -> &[RunFlow] {
         &self.begun
     }
 
@@ -246,7 +246,7 @@ impl Flows {
     }
 }
 
-impl Flow {
+impl RunFlow {
     /// The end of the flow, if it has ended.
     pub(super) fn ended<'w>(&self, world: &'w World) -> Option<Ended<'w>> {
         world.events(self.client).iter().find_map(|(_, event)| match event {

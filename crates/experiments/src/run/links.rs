@@ -5,7 +5,7 @@ use std::time::Duration;
 use tandem_netem::{Capacity, LinkConfig, LossModel, QueueConfig, Reorder, Seed};
 use tandem_units::{Rate, Ratio};
 
-use super::{Parameters, RunError, TraceStore, topology::Part};
+use super::{Parameters, RunError, TraceStore, topology::SeededPart};
 
 /// The default rate of an uplink if the downlink follows a trace.
 const UPLINK_BESIDE_TRACE: Rate = Rate::from_mbps(48);
@@ -37,7 +37,9 @@ pub(super) fn leg(run: &Parameters, number: u32) -> Option<LinkConfig> {
 pub(super) fn downlink(run: &Parameters, traces: &TraceStore) -> Result<LinkConfig, RunError> {
     let capacity = match &run.trace {
         None => Capacity::Constant(run.rate),
-        Some(name) => traces.capacity(name, Seed(run.seed).derive(Part::DownlinkTrace as u64))?,
+        Some(name) => {
+            traces.capacity(name, Seed(run.seed).derive(SeededPart::DownlinkTrace as u64))?
+        }
     };
     Ok(access(run, capacity, run.loss))
 }
@@ -46,7 +48,7 @@ pub(super) fn downlink(run: &Parameters, traces: &TraceStore) -> Result<LinkConf
 pub(super) fn uplink(run: &Parameters, traces: &TraceStore) -> Result<LinkConfig, RunError> {
     let capacity = match (&run.uplink_trace, run.uplink_rate, &run.trace) {
         (Some(name), ..) => {
-            traces.capacity(name, Seed(run.seed).derive(Part::UplinkTrace as u64))?
+            traces.capacity(name, Seed(run.seed).derive(SeededPart::UplinkTrace as u64))?
         }
         (None, Some(rate), _) => Capacity::Constant(rate),
         (None, None, Some(_)) => Capacity::Constant(UPLINK_BESIDE_TRACE),

@@ -33,7 +33,7 @@ pub use self::{
 pub use tandem_node::mode::{Mode, UnknownMode};
 
 pub(crate) use self::parameters::heeds;
-use self::{flows::Flows, observer::Observer, topology::Topology};
+use self::{flows::RunFlows, observer::Observer, topology::Topology};
 
 /// The results of a run.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub fn check(parameters: &Parameters) -> Result<(), RunError> {
 pub fn run(parameters: &Parameters, traces: &TraceStore) -> Result<RunOutcome, RunError> {
     check(parameters)?;
     let mut topology = Topology::new(parameters, traces)?;
-    let mut flows = Flows::new(parameters, &mut topology);
+    let mut flows = RunFlows::new(parameters, &mut topology);
     let mut observer = Observer::new();
     let limit = parameters.time_limit.0;
     loop {

@@ -9,7 +9,7 @@ use tandem_node::ConnectionStats;
 
 use super::{
     topology::access_stats,
-    watched::{Senders, Watched},
+    watched::{Senders, WatchedHosts},
 };
 
 /// The initial interval of samples.
@@ -48,7 +48,7 @@ pub struct Sample {
 
 /// One sample, with the bytes of each flow.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenSample {
     pub(super) sample: Sample,
     /// Bytes of body that have arrived, for each flow that has begun, if samples are kept.
     pub(super) flows: Vec<u64>,
@@ -85,7 +85,7 @@ pub(super) struct Observer {
     first_byte: Option<FirstByte>,
     interval: Duration,
     next: Duration,
-    samples: Vec<Seen>,
+    samples: Vec<SeenSample>,
     e2e_srtt: Mean,
     tunnel_srtt: Mean,
 }
@@ -119,14 +119,14 @@ impl Mean {
 
 /// The observations of a run.
 #[derive(Debug)]
-pub(super) struct Observed {
+pub(super) struct ObservedRun {
     pub(super) tunnel_queue_mean_bytes: f64,
     pub(super) tunnel_queue_max_bytes: u64,
     pub(super) e2e_srtt_ms: Mean,
     pub(super) tunnel_srtt_ms: Mean,
     pub(super) downlink: IdleTime,
     pub(super) uplink: IdleTime,
-    pub(super) samples: Vec<Seen>,
+    pub(super) samples: Vec<SeenSample>,
 }
 
 /// The time during which a bottleneck was idle, from the first byte of a body on.
@@ -158,7 +158,7 @@ impl Observer {
     }
 
     /// Observes the values that may change with every event.
-    pub(super) fn watch(&mut self, world: &World, watched: Watched) {
+    pub(super) fn watch(&mut self, world: &World, watched: WatchedHosts) {
         let now = world.elapsed();
         let Some(proxy) = watched.proxy else { return };
         let queued = world.node(proxy).tunnel_queue().get();
@@ -181,7 +181,7 @@ impl Observer {
     pub(super) fn sample(
         &mut self,
         world: &mut World,
-        watched: Watched,
+        watched: WatchedHosts,
         body_bytes: u64,
         flows: Vec<u64>,
     ) {
@@ -214,7 +214,7 @@ impl Observer {
             sample.e2e_srtt_ms.into_iter().for_each(|srtt| self.e2e_srtt.add(srtt));
             sample.tunnel_srtt_ms.into_iter().for_each(|srtt| self.tunnel_srtt.add(srtt));
         }
-        self.samples.push(Seen { sample, flows });
+        self.samples.push(SeenSample { sample, flows });
         if self.samples.len() >= SAMPLES_MAX {
             let mut is_kept = false;
             self.samples.retain(|_| {
@@ -226,7 +226,7 @@ impl Observer {
     }
 
     /// Returns the observations at the end of the run.
-    pub(super) fn finish(mut self, world: &World, watched: Watched) -> Observed {
+    pub(super) fn finish(mut self, world: &World, watched: WatchedHosts) -> ObservedRun {
         let now = world.elapsed();
         self.watch(world, watched);
         let (downlink, uplink) = access_stats(world, watched.downlink, watched.uplink);
@@ -243,7 +243,7 @@ impl Observer {
         };
         #[expect(clippy::cast_precision_loss, reason = "a mean needs no more than 53 bits")]
         let mean = self.queue.integral as f64 / now.as_nanos().max(1) as f64;
-        Observed {
+        ObservedRun {
             tunnel_queue_mean_bytes: mean,
             tunnel_queue_max_bytes: self.queue.max,
             e2e_srtt_ms: self.e2e_srtt,

@@ -13,7 +13,7 @@ use tandem_units::ByteCount;
 
 use super::{
     links,
-    topology::{PORT, Part, Topology, set_name},
+    topology::{PORT, SeededPart, Topology, set_name},
 };
 
 /// A competing origin has a number; that of its client is higher by this.
@@ -42,7 +42,7 @@ impl Topology<'_> {
         size: ByteCount,
     ) -> Handle<Client> {
         let host = name(number.into());
-        let seed = self.seed(Part::Others, number);
+        let seed = self.seed(SeededPart::Others, number);
         let controller = ControllerConfig { seed, ..controller.into() };
         let origin = Origin::new(OriginConfig {
             transport: Transport { controller, ..Transport::default() },
@@ -62,7 +62,7 @@ impl Topology<'_> {
             "/file".to_owned(),
             self.certificate.client(),
         )));
-        let seed = Some(self.seed(Part::Others, CLIENTS + number));
+        let seed = Some(self.seed(SeededPart::Others, CLIENTS + number));
         let config = ClientConfig { hops: Vec::new(), task, limits: Limits::default(), seed };
         let client = Client::new(config).expect("the certificate serves QUIC");
         let ip = format!("10.2.0.{number}");

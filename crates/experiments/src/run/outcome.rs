@@ -10,17 +10,17 @@ use tandem_units::{ByteCount, Ratio};
 use super::{
     ChainRecord, FlowRecord, LinkRecord, Mode, Parameters, RepairRecord, RunOutcome, RunRecord,
     Workload,
-    flows::{Flow, Flows},
-    observer::{IdleTime, Observed, Observer, Seen},
+    flows::{RunFlow, RunFlows},
+    observer::{IdleTime, ObservedRun, Observer, SeenSample},
     topology::{Topology, access_sojourns, access_stats},
-    watched::Watched,
+    watched::WatchedHosts,
 };
 
 /// Collects the results of a run at its end.
 pub(super) fn of(
     run: &Parameters,
     mut topology: Topology<'_>,
-    flows: &Flows,
+    flows: &RunFlows,
     observer: Observer,
 ) -> RunOutcome {
     let seen = observer.finish(&topology.world, topology.watched);
@@ -39,7 +39,7 @@ pub(super) fn of(
     let delays = if run.local_program || is_datagrams { world.delays() } else { &[] };
     let violations = world.violations();
     let each = flow_records(run, flows, world);
-    let times = Times::of(run, &topology, flows);
+    let times = CompletionTimes::of(run, &topology, flows);
     let completed = has_completed(run, flows, world);
     let kept = thinned(&seen.samples, run.samples);
     let record = RunRecord {
@@ -133,7 +133,7 @@ fn repair_record(entrance: &Stats, exit: &Stats) -> RepairRecord {
 }
 
 /// What the chain of the first client costs.
-fn chain_record(watched: Watched, world: &mut World) -> ChainRecord {
+fn chain_record(watched: WatchedHosts, world: &mut World) -> ChainRecord {
     let Some(client) = watched.client else { return ChainRecord::default() };
     let client = world.inspect(client);
     let Some(overhead) = client.overhead() else { return ChainRecord::default() };
@@ -157,15 +157,15 @@ fn percentiles_us(delays: &[Duration]) -> Vec<u64> {
 }
 
 /// Completion times.
-struct Times<'a> {
+struct CompletionTimes<'a> {
     reports: Vec<&'a FetchReport>,
     ideal: Option<Duration>,
     /// The time at which the first end-to-end connection began.
     begin: Duration,
 }
 
-impl<'a> Times<'a> {
-    fn of(run: &Parameters, topology: &'a Topology<'_>, flows: &Flows) -> Self {
+impl<'a> CompletionTimes<'a> {
+    fn of(run: &Parameters, topology: &'a Topology<'_>, flows: &RunFlows) -> Self {
         let reports: Vec<_> =
             flows.begun().iter().filter_map(|flow| flow.report(&topology.world)).collect();
         let first = flows.begun().first();
@@ -210,18 +210,18 @@ impl<'a> Times<'a> {
 }
 
 /// The packets that all senders of a body sent and lost.
-fn sender_packets(topology: &mut Topology<'_>) -> Sender {
+fn sender_packets(topology: &mut Topology<'_>) -> SendingEnd {
     let Topology { world, origins, watched, .. } = topology;
     if let (true, Some(client)) = (watched.is_upload, watched.client) {
         let end_to_end = watched.senders(world).end_to_end.unwrap_or_default();
-        return Sender {
+        return SendingEnd {
             sent_packets: end_to_end.sent_packets,
             lost_packets: end_to_end.lost_packets,
             reports_used: world.inspect(client).stats().feedback.used,
         };
     }
     let each = origins.iter().map(|origin| world.inspect(*origin).stats());
-    each.fold(Sender::default(), |sum, origin| Sender {
+    each.fold(SendingEnd::default(), |sum, origin| SendingEnd {
         sent_packets: sum.sent_packets + origin.sent_packets,
         lost_packets: sum.lost_packets + origin.lost_packets,
         reports_used: sum.reports_used + origin.feedback.used,
@@ -229,13 +229,13 @@ fn sender_packets(topology: &mut Topology<'_>) -> Sender {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Sender {
+struct SendingEnd {
     sent_packets: u64,
     lost_packets: u64,
     reports_used: u64,
 }
 
-fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
+fn has_completed(run: &Parameters, flows: &RunFlows, world: &World) -> bool {
     match run.workload {
         Workload::Long(_)
         | Workload::Sharing { .. }
@@ -251,7 +251,7 @@ fn has_completed(run: &Parameters, flows: &Flows, world: &World) -> bool {
 }
 
 /// Number of UDP payloads that came over the end-to-end connections of all flows.
-fn received_datagrams(topology: &mut Topology<'_>, flows: &Flows) -> u64 {
+fn received_datagrams(topology: &mut Topology<'_>, flows: &RunFlows) -> u64 {
     let Topology { world, watched, .. } = topology;
     if watched.is_upload {
         return world.inspect(watched.origin).connections().map(|it| it.received_datagrams).sum();
@@ -265,7 +265,7 @@ fn is_sharing(run: &Parameters) -> bool {
     matches!(run.workload, Workload::Sharing { .. })
 }
 
-fn all_goodput_mbps(run: &Parameters, flows: &Flows, world: &World, begin: Duration) -> f64 {
+fn all_goodput_mbps(run: &Parameters, flows: &RunFlows, world: &World, begin: Duration) -> f64 {
     if is_sharing(run) {
         goodput_mbps(flows.counted(world).sum(), flows.counted_time(world))
     } else {
@@ -274,13 +274,13 @@ fn all_goodput_mbps(run: &Parameters, flows: &Flows, world: &World, begin: Durat
     }
 }
 
-fn others_goodput_mbps(flows: &Flows, world: &World) -> Option<f64> {
+fn others_goodput_mbps(flows: &RunFlows, world: &World) -> Option<f64> {
     let bytes = flows.counted_of_others(world)?;
     Some(goodput_mbps(bytes, flows.counted_time(world)))
 }
 
-fn flow_records(run: &Parameters, flows: &Flows, world: &World) -> Vec<FlowRecord> {
-    let record = |(flow, counted): (&Flow, u64)| {
+fn flow_records(run: &Parameters, flows: &RunFlows, world: &World) -> Vec<FlowRecord> {
+    let record = |(flow, counted): (&RunFlow, u64)| {
         let record = flow_record(flow, world);
         if !is_sharing(run) {
             return record;
@@ -304,7 +304,7 @@ fn not_begun(start: Duration, size: ByteCount) -> FlowRecord {
     }
 }
 
-fn flow_record(flow: &Flow, world: &World) -> FlowRecord {
+fn flow_record(flow: &RunFlow, world: &World) -> FlowRecord {
     let report = flow.report(world);
     let body_bytes = world.body(flow.client).bytes();
     let ran = report.map_or(world.elapsed().saturating_sub(flow.start), |report| report.completion);
@@ -330,8 +330,8 @@ fn jain(flows: &[FlowRecord]) -> Option<f64> {
 /// The records of the access link towards the clients and from them.
 fn link_records(
     world: &World,
-    watched: Watched,
-    seen: &Observed,
+    watched: WatchedHosts,
+    seen: &ObservedRun,
     body_bytes: u64,
 ) -> (LinkRecord, LinkRecord) {
     let (downlink, uplink) = access_stats(world, watched.downlink, watched.uplink);
@@ -367,7 +367,7 @@ fn link_record(link: &LinkStats, payload: u64, small: u64, idle: IdleTime) -> Li
 }
 
 /// Selects at most this number of samples, evenly spaced, from the first on.
-fn thinned(samples: &[Seen], most: u64) -> impl Iterator<Item = &Seen> + Clone {
+fn thinned(samples: &[SeenSample], most: u64) -> impl Iterator<Item = &SeenSample> + Clone {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let every = samples.len().div_ceil(most.max(1)).max(1);
     samples.iter().step_by(every).take(most)

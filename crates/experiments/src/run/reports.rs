@@ -8,14 +8,14 @@ use super::topology::Topology;
 /// Passes on proxies' reports to the local programs of their flows, as a program that embeds a
 /// client does.
 #[derive(Debug)]
-pub(super) struct Reports {
+pub(super) struct ReportRelay {
     /// The client; `None` if there are no reports.
     forwarder: Option<Handle<Client>>,
     /// Number of events of the client that have been processed.
     seen: usize,
 }
 
-impl Reports {
+impl ReportRelay {
     pub(super) const fn of(forwarder: Option<Handle<Client>>) -> Self {
         Self { forwarder, seen: 0 }
     }

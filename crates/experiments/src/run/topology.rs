@@ -26,7 +26,9 @@ use tandem_node::{
 };
 use tandem_units::{ByteCount, Rate};
 
-use super::{Parameters, RunError, TraceStore, Workload, links, others, pep, watched::Watched};
+use super::{
+    Parameters, RunError, TraceStore, Workload, links, others, pep, watched::WatchedHosts,
+};
 
 /// The port of the origins and the proxies.
 pub(super) const PORT: u16 = 443;
@@ -65,7 +67,7 @@ const HOP_OVERHEAD: u16 = 45;
 /// A part of a run for which a seed is derived. The numbers must not change, because a seed must
 /// keep its meaning.
 #[derive(Clone, Copy)]
-pub(super) enum Part {
+pub(super) enum SeededPart {
     Network = 0,
     DownlinkTrace = 2,
     UplinkTrace = 3,
@@ -78,7 +80,7 @@ pub(super) enum Part {
 }
 
 /// A host to which clients send their packets: the first proxy, or an origin without a tunnel.
-pub(super) struct Peer {
+pub(super) struct FirstPeer {
     host: HostId,
     /// The paths from it to the access link, and back. There are none if it is next to the access
     /// link.
@@ -94,13 +96,13 @@ pub(super) struct Datagrams {
 /// The hosts of a run and the links between them.
 pub(super) struct Topology<'a> {
     pub(super) world: World,
-    pub(super) watched: Watched,
+    pub(super) watched: WatchedHosts,
     /// The capacity of the access link in the direction of the body.
     pub(super) capacity: Capacity,
     /// The proxies in the order of the chain.
     pub(super) proxies: Vec<Handle<Proxy>>,
     pub(super) origins: Vec<Handle<Origin>>,
-    pub(super) peers: Vec<Peer>,
+    pub(super) peers: Vec<FirstPeer>,
     /// A host at the end of the access link, which no flow uses.
     pub(super) everybody: Handle<SinkHost>,
     pub(super) certificate: TestCertificate,
@@ -120,7 +122,7 @@ impl<'a> Topology<'a> {
         names.push(PROGRAM.to_owned());
         names.extend(run.others.iter().flat_map(|_| (1..=run.others_count).map(others::name)));
         let certificate = TestCertificate::new(names.iter().map(String::as_str));
-        let mut world = World::new(Seed(run.seed).derive(Part::Network as u64));
+        let mut world = World::new(Seed(run.seed).derive(SeededPart::Network as u64));
         world.verify_links();
         if let Some(granularity) = run.timer_granularity {
             world.set_timer_granularity(granularity.0);
@@ -148,16 +150,16 @@ impl<'a> Topology<'a> {
             }
             let to_access = vec![world.route(*origin, everybody, vec![far.clone()])];
             let from_access = vec![world.route(everybody, *origin, vec![far])];
-            peers.push(Peer { host: origin.id(), to_access, from_access });
+            peers.push(FirstPeer { host: origin.id(), to_access, from_access });
         }
         if let Some(proxy) = proxies.first() {
             let (to_access, from_access) = (Vec::new(), Vec::new());
-            peers.push(Peer { host: proxy.id(), to_access, from_access });
+            peers.push(FirstPeer { host: proxy.id(), to_access, from_access });
         }
         let proxy = proxies.first().copied();
         let mut topology = Self {
             world,
-            watched: Watched { origin, proxy, client: None, downlink, uplink, is_upload },
+            watched: WatchedHosts { origin, proxy, client: None, downlink, uplink, is_upload },
             capacity,
             proxies,
             origins,
@@ -235,7 +237,7 @@ impl<'a> Topology<'a> {
             hops: Vec::new(),
             task,
             limits: Limits::default(),
-            seed: Some(self.seed(Part::Client, number)),
+            seed: Some(self.seed(SeededPart::Client, number)),
         };
         let client = Client::new(config).expect("the certificate serves QUIC");
         let handle = self.world.add_host(&format!("program {number}"), [&*ip], client);
@@ -309,7 +311,7 @@ impl<'a> Topology<'a> {
         self.world.events(client).iter().filter(is_up).count() >= self.proxies.len()
     }
 
-    pub(super) fn seed(&self, part: Part, number: u32) -> u64 {
+    pub(super) fn seed(&self, part: SeededPart, number: u32) -> u64 {
         Seed(self.run.seed).derive(part as u64 + u64::from(number)).0
     }
 
@@ -332,7 +334,7 @@ impl<'a> Topology<'a> {
     }
 
     /// The routes from a peer over the access link, and back.
-    pub(super) fn through(&self, peer: &Peer) -> (Vec<PathId>, Vec<PathId>) {
+    pub(super) fn through(&self, peer: &FirstPeer) -> (Vec<PathId>, Vec<PathId>) {
         let down = peer.to_access.iter().copied().chain([self.watched.downlink]);
         let up = [self.watched.uplink].into_iter().chain(peer.from_access.iter().copied());
         (down.collect(), up.collect())
@@ -346,7 +348,7 @@ impl<'a> Topology<'a> {
 
     fn add_file(&mut self, size: ByteCount) -> String {
         let name = format!("{}-bytes", size.get());
-        let seed = Seed(self.seed(Part::Contents, 0));
+        let seed = Seed(self.seed(SeededPart::Contents, 0));
         let files = std::mem::take(&mut self.files);
         self.files = files.with(&name, Contents::Generated { len: size, seed });
         for origin in &self.origins {
@@ -378,7 +380,7 @@ impl<'a> Topology<'a> {
         };
         let count = if self.run.mode.has_tunnel() { self.run.proxies } else { 0 };
         let hops = (1..=count).map(hop).collect();
-        let seed = Some(self.seed(Part::Client, number));
+        let seed = Some(self.seed(SeededPart::Client, number));
         // A run ends with a client's last byte. The bytes that it counts include the end of a tunnel,
         // so that the tunnel must end in the same moment.
         let limits = Limits { last_words: Duration::ZERO, ..Limits::default() };
@@ -527,7 +529,7 @@ fn origin(run: &Parameters, number: u64, certificate: &TestCertificate) -> Origi
     let config = OriginConfig {
         transport: Transport { receive_window, peps: pep::heard(run), ..transport(run) },
         takes_uploads: is_upload(run),
-        seed: Some(Seed(run.seed).derive(Part::Origin as u64 + number).0),
+        seed: Some(Seed(run.seed).derive(SeededPart::Origin as u64 + number).0),
         ..OriginConfig::new(([0, 0, 0, 0], PORT).into(), certificate.server())
     };
     Origin::new(config).expect("the certificate serves QUIC")
@@ -540,7 +542,7 @@ fn proxy(run: &Parameters, number: u64, certificate: &TestCertificate) -> Proxy 
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
         feedback_interval: run.feedback_interval.map(|interval| interval.0),
         pep: pep::of_proxy(run, number),
-        seed: Some(Seed(run.seed).derive(Part::Proxy as u64 + number).0),
+        seed: Some(Seed(run.seed).derive(SeededPart::Proxy as u64 + number).0),
         ..ProxyConfig::new(([0, 0, 0, 0], PORT).into(), certificate.server())
     };
     Proxy::new(config).expect("the certificate serves QUIC")

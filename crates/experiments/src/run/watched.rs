@@ -5,7 +5,7 @@ use tandem_node::{Client, ConnectionStats, Origin, Proxy, Stats};
 
 /// The hosts and links that are observed during a run.
 #[derive(Clone, Copy)]
-pub(super) struct Watched {
+pub(super) struct WatchedHosts {
     /// The first origin.
     pub(super) origin: Handle<Origin>,
     /// The proxy next to the clients, if there is a tunnel.
@@ -28,7 +28,7 @@ pub(super) struct Senders {
     pub(super) tunnel: Option<ConnectionStats>,
 }
 
-impl Watched {
+impl WatchedHosts {
     /// The access link in the direction of the body.
     pub(super) const fn bottleneck(self) -> PathId {
         if self.is_upload { self.uplink } else { self.downlink }

@@ -16,7 +16,7 @@ pub(crate) struct End {
     /// What the process calls the connection. `None`: it has not been accepted yet, or the process has
     /// closed it.
     name: Option<TcpId>,
-    state: State,
+    state: TcpState,
     /// How the process's request to open a connection ended, if it has yet to be told.
     opened: Option<Result<SocketAddr, ErrorKind>>,
     /// What the process wrote and the operating system has not taken yet.
@@ -48,7 +48,7 @@ enum Sending {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum TcpState {
     /// A SYN is on its way, or its answer.
     Opening,
     Open,
@@ -78,7 +78,7 @@ impl End {
             between,
             peer,
             name,
-            state: State::Opening,
+            state: TcpState::Opening,
             opened: None,
             unsent: VecDeque::new(),
             written: 0,
@@ -94,7 +94,7 @@ impl End {
 
     /// An end that waits for `accept`.
     pub(crate) fn accepting(between: (HostId, HostId), peer: SocketAddr) -> Self {
-        Self { state: State::Open, ..Self::opening(between, peer, None) }
+        Self { state: TcpState::Open, ..Self::opening(between, peer, None) }
     }
 
     pub(crate) const fn host(&self) -> HostId {
@@ -106,7 +106,7 @@ impl End {
     }
 
     pub(crate) const fn is_opening(&self) -> bool {
-        matches!(self.state, State::Opening)
+        matches!(self.state, TcpState::Opening)
     }
 
     /// Keeps segments in order if the delay of the route becomes shorter.
@@ -145,8 +145,8 @@ impl End {
     pub(crate) fn close(&mut self) {
         self.name = None;
         self.state = match self.state {
-            State::Open | State::Leaving => State::Leaving,
-            State::Opening | State::Failed(_) | State::Gone => State::Gone,
+            TcpState::Open | TcpState::Leaving => TcpState::Leaving,
+            TcpState::Opening | TcpState::Failed(_) | TcpState::Gone => TcpState::Gone,
         };
     }
 
@@ -160,24 +160,24 @@ impl End {
 /// What comes from the peer.
 impl End {
     pub(crate) const fn opened(&mut self) {
-        self.state = State::Open;
+        self.state = TcpState::Open;
         self.opened = Some(Ok(self.peer));
     }
 
     pub(crate) fn fail(&mut self, error: ErrorKind) {
         self.state = match self.state {
-            State::Opening => {
+            TcpState::Opening => {
                 self.opened = Some(Err(error));
-                State::Gone
+                TcpState::Gone
             }
-            State::Open | State::Failed(_) => State::Failed(error),
-            State::Leaving | State::Gone => State::Gone,
+            TcpState::Open | TcpState::Failed(_) => TcpState::Failed(error),
+            TcpState::Leaving | TcpState::Gone => TcpState::Gone,
         };
     }
 
     /// Takes bytes. It returns false if the process has closed the connection.
     pub(crate) fn receive(&mut self, data: Bytes) -> bool {
-        let is_read = self.state != State::Leaving;
+        let is_read = self.state != TcpState::Leaving;
         if is_read {
             self.received.push_back(data);
         }
@@ -197,9 +197,9 @@ impl End {
 impl End {
     /// What leaves now. `buffer` is the bound on bytes that the peer has not read.
     pub(crate) fn depart(&mut self, buffer: usize) -> Departure {
-        let is_leaving = self.state == State::Leaving;
-        if self.state != State::Open && !is_leaving {
-            let is_last = self.state == State::Gone && self.opened.is_none();
+        let is_leaving = self.state == TcpState::Leaving;
+        if self.state != TcpState::Open && !is_leaving {
+            let is_last = self.state == TcpState::Gone && self.opened.is_none();
             return Departure { segments: Vec::new(), is_last };
         }
         let mut segments = Vec::new();
@@ -238,11 +238,11 @@ impl End {
             return Some(TcpInput::Opened { tcp, result: result.map_err(Into::into) });
         }
         match self.state {
-            State::Failed(error) if self.received.is_empty() || !self.unsent.is_empty() => {
+            TcpState::Failed(error) if self.received.is_empty() || !self.unsent.is_empty() => {
                 return Some(TcpInput::Failed { tcp, error });
             }
-            State::Opening | State::Leaving | State::Gone => return None,
-            State::Open | State::Failed(_) => {}
+            TcpState::Opening | TcpState::Leaving | TcpState::Gone => return None,
+            TcpState::Open | TcpState::Failed(_) => {}
         }
         if self.written > 0 {
             let bytes = std::mem::take(&mut self.written);

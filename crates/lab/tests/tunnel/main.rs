@@ -5,6 +5,7 @@ mod auto;
 mod chains;
 mod ends;
 mod feedback;
+mod jitter;
 mod repair;
 mod round_trips;
 mod scenario;

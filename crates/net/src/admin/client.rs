@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Address, Stream};
+use super::{Address, HttpStream};
 
 /// The time for a request and its answer.
 const TIME: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub async fn get(address: &Address, path: &str) -> Result<Bytes, ClientError> {
 }
 
 async fn get_slowly(address: &Address, path: &str) -> Result<Bytes, ClientError> {
-    let stream: Box<dyn Stream> = match address {
+    let stream: Box<dyn HttpStream> = match address {
         Address::Tcp(address) => {
             Box::new(TcpStream::connect(address).await.map_err(ClientError::Connect)?)
         }

@@ -13,7 +13,7 @@ use std::{
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net;
 
-use super::{Address, Stream};
+use super::{Address, HttpStream};
 
 /// The owner and the group of the server may connect to its Unix socket.
 const MODE: u32 = 0o660;
@@ -66,7 +66,7 @@ impl AdminListener {
         matches!(self.socket, Listening::Tcp(_))
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    pub(super) async fn accept(&self) -> io::Result<Box<dyn HttpStream>> {
         Ok(match &self.socket {
             Listening::Tcp(listener) => Box::new(listener.accept().await?.0),
             Listening::Unix(listener, _) => Box::new(listener.accept().await?.0),

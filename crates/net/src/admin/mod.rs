@@ -69,9 +69,9 @@ pub enum Address {
 pub type Answer = Response<Bytes>;
 
 /// What an HTTP connection runs over.
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
+trait HttpStream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin> HttpStream for T {}
 
 impl AdminListener {
     /// Answers requests for paths until the future is dropped. Call within a runtime.
@@ -112,7 +112,7 @@ impl AdminListener {
     /// Serves a connection until its end or until it loses its place. Returns its number.
     async fn serve_one(
         &self,
-        stream: Box<dyn Stream>,
+        stream: Box<dyn HttpStream>,
         (place, is_lost): (Place, oneshot::Receiver<()>),
         answer: &impl Fn(&Request<Incoming>) -> Answer,
     ) -> u64 {

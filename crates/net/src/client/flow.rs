@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tandem_node::{client::FlowId, error::FlowError, mode::Agreement};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::{ClientError, link::Command};
+use super::{ClientError, link::ProgramCommand};
 
 /// What the flow and the client's thread share.
 #[derive(Debug, Default)]
@@ -36,11 +36,11 @@ pub(super) struct Shared {
 pub struct UdpFlow {
     pub(super) id: FlowId,
     pub(super) agreement: Option<Agreement>,
-    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) commands: mpsc::Sender<ProgramCommand>,
     pub(super) inbox: Mutex<mpsc::Receiver<Bytes>>,
     pub(super) shared: Arc<Shared>,
-    /// The place of [`Command::Close`] in the channel, which is therefore never too full for it.
-    pub(super) close: Option<mpsc::OwnedPermit<Command>>,
+    /// The place of [`ProgramCommand::Close`] in the channel, which is therefore never too full for it.
+    pub(super) close: Option<mpsc::OwnedPermit<ProgramCommand>>,
     /// The place of this flow among those that the client may have.
     pub(super) _place: OwnedSemaphorePermit,
 }
@@ -80,12 +80,12 @@ impl UdpFlow {
         }
         let id = self.id;
         if payload.len() <= self.max_payload() {
-            let command = Command::Send { id, payload, result: None };
+            let command = ProgramCommand::Send { id, payload, result: None };
             return self.commands.send(command).await.map_err(|_| self.end());
         }
         // More may fit by now, which the tunnel knows.
         let (sender, answer) = oneshot::channel();
-        let command = Command::Send { id, payload, result: Some(sender) };
+        let command = ProgramCommand::Send { id, payload, result: Some(sender) };
         self.commands.send(command).await.map_err(|_| self.end())?;
         match answer.await.map_err(|_| self.end())? {
             Err(FlowError::NotOpen) => Err(self.end()),
@@ -128,7 +128,7 @@ impl UdpFlow {
 impl Drop for UdpFlow {
     fn drop(&mut self) {
         if let Some(close) = self.close.take() {
-            close.send(Command::Close(self.id));
+            close.send(ProgramCommand::Close(self.id));
         }
     }
 }

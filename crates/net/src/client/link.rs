@@ -28,7 +28,7 @@ const COMMANDS_PER_ROUND: usize = 64;
 
 /// A wish of the program.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum ProgramCommand {
     Open {
         id: FlowId,
         config: FlowConfig,
@@ -45,11 +45,11 @@ pub(super) enum Command {
     Shutdown,
 }
 
-/// Takes the answer to [`Command::Open`].
+/// Takes the answer to [`ProgramCommand::Open`].
 type Opened = oneshot::Sender<Result<Option<Agreement>, ClientError>>;
 
 /// How the client has ended; `None` while it runs.
-pub(super) type Ended = Option<Result<(), ClientError>>;
+pub(super) type EndedFlow = Option<Result<(), ClientError>>;
 
 /// The thread's end of a flow.
 #[derive(Debug)]
@@ -61,9 +61,9 @@ struct FlowLink {
 
 /// The application of the node.
 pub(super) struct Link {
-    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) commands: mpsc::Receiver<ProgramCommand>,
     pub(super) events: broadcast::Sender<ClientEvent>,
-    pub(super) ended: watch::Sender<Ended>,
+    pub(super) ended: watch::Sender<EndedFlow>,
     /// Tells the program that the tunnel is up for the first time, or why it is not.
     pub(super) connected: Option<oneshot::Sender<Result<(), ClientError>>>,
     pub(super) last_hop: usize,
@@ -75,9 +75,9 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(
-        commands: mpsc::Receiver<Command>,
+        commands: mpsc::Receiver<ProgramCommand>,
         events: broadcast::Sender<ClientEvent>,
-        ended: watch::Sender<Ended>,
+        ended: watch::Sender<EndedFlow>,
         connected: oneshot::Sender<Result<(), ClientError>>,
         last_hop: usize,
     ) -> Self {
@@ -106,10 +106,10 @@ impl Link {
         thread::Builder::new().name("tandem-client".to_owned()).spawn(run).map(drop)
     }
 
-    fn perform(&mut self, node: &mut Node, command: Command) {
+    fn perform(&mut self, node: &mut Node, command: ProgramCommand) {
         let now = clock::now();
         match command {
-            Command::Open { id, config, inbox, shared, opened } => {
+            ProgramCommand::Open { id, config, inbox, shared, opened } => {
                 match node.open_flow(id, config) {
                     Ok(()) => {
                         let link = FlowLink { inbox, shared, opened: Some(opened) };
@@ -119,18 +119,18 @@ impl Link {
                     Err(error) => drop(opened.send(Err(error.into()))),
                 }
             }
-            Command::Send { id, payload, result } => {
+            ProgramCommand::Send { id, payload, result } => {
                 let sent = node.send_on_flow(now, id, &payload);
                 self.note_size(node, id);
                 if let Some(result) = result {
                     drop(result.send(sent)); // as above
                 }
             }
-            Command::Close(id) => {
+            ProgramCommand::Close(id) => {
                 self.flows.remove(&id);
                 node.close_flow(now, id);
             }
-            Command::Shutdown => self.shut_down(),
+            ProgramCommand::Shutdown => self.shut_down(),
         }
     }
 

@@ -30,7 +30,7 @@ use tokio::sync::{Mutex, Semaphore, broadcast, mpsc, oneshot, watch};
 pub use self::{error::ClientError, flow::UdpFlow, options::ClientOptions};
 use self::{
     flow::Shared,
-    link::{Command, Ended, Link},
+    link::{EndedFlow, Link, ProgramCommand},
 };
 use crate::driver::DriverOptions;
 
@@ -95,14 +95,14 @@ pub enum ClientEvent {
 /// when [`Self::close`] is called, or when the last handle and the last flow are dropped.
 #[derive(Clone, Debug)]
 pub struct Client {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<ProgramCommand>,
     next_flow: Arc<AtomicU64>,
     /// The places of flows.
     places: Arc<Semaphore>,
     limits: Arc<Limits>,
     /// Each subscriber gets a copy.
     events: Arc<broadcast::Receiver<ClientEvent>>,
-    ended: watch::Receiver<Ended>,
+    ended: watch::Receiver<EndedFlow>,
 }
 
 impl Client {
@@ -205,7 +205,7 @@ impl Client {
             _place: place,
         };
         let shared = Arc::clone(&flow.shared);
-        let command = Command::Open { id, config, inbox: inbox_sender, shared, opened };
+        let command = ProgramCommand::Open { id, config, inbox: inbox_sender, shared, opened };
         self.commands.send(command).await.map_err(|_| self.end())?;
         flow.agreement = answer.await.map_err(|_| self.end())??;
         Ok(flow)
@@ -224,7 +224,7 @@ impl Client {
     /// The client had ended with this error before.
     pub async fn close(self) -> Result<(), ClientError> {
         let Self { commands, mut ended, .. } = self;
-        drop(commands.send(Command::Shutdown).await); // an error: it has ended already
+        drop(commands.send(ProgramCommand::Shutdown).await); // an error: it has ended already
         let result = ended.wait_for(Option::is_some).await;
         result.ok().and_then(|result| result.clone()).unwrap_or(Err(ClientError::Closed))
     }

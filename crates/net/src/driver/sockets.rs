@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// An open socket, as the node knows it.
-pub(super) struct Slot {
+pub(super) struct OpenSocket {
     pub(super) socket: UdpSocket,
     signal: ReadySignal,
     /// Further sockets of the operating system at the address of a [`Listener`], which only receive.
@@ -23,7 +23,7 @@ pub(super) struct Slot {
     pub(super) batch: Option<SendBatch>,
 }
 
-impl Slot {
+impl OpenSocket {
     /// One of the operating system's sockets. `socket` is the first lane.
     pub(super) fn lane(&mut self, lane: u8) -> Option<(&mut UdpSocket, &mut ReadySignal)> {
         match lane.checked_sub(1) {
@@ -63,7 +63,7 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
                 };
                 let (socket, signal) = watch((0, socket));
                 let others = (1..).zip(others).map(watch).collect();
-                self.sockets.insert(id, Slot { socket, signal, others, batch: None });
+                self.sockets.insert(id, OpenSocket { socket, signal, others, batch: None });
                 self.stats.sockets_opened += 1;
                 debug!(?kind, %local, "socket opened");
                 Ok(local)

@@ -27,7 +27,7 @@ use tracing::debug;
 
 use super::{
     READ_BYTES_MAX, Tcp,
-    connection::{Connection, Stage},
+    connection::{Connection, ConnectionStage},
 };
 use crate::stats::DriverStats;
 
@@ -42,11 +42,11 @@ impl Tcp {
     /// Closes a connection after everything that was written.
     pub(super) fn close(&mut self, tcp: TcpId, stats: &mut DriverStats) {
         let Some(entry) = self.connections.get_mut(&tcp) else { return self.forget_answers(tcp) };
-        if matches!(entry.stage, Stage::Opening { .. }) || entry.broken.is_some() {
+        if matches!(entry.stage, ConnectionStage::Opening { .. }) || entry.broken.is_some() {
             self.connections.remove(&tcp);
             return;
         }
-        entry.stage = Stage::Closing { has_progress: true };
+        entry.stage = ConnectionStage::Closing { has_progress: true };
         entry.finish();
         if self.closing.len() >= TCP_CLOSING_MAX {
             let oldest = self.closing.remove(0);
@@ -109,19 +109,19 @@ impl Tcp {
         for (tcp, entry) in &mut self.connections {
             let is_idle = entry.read_max.is_none() && !entry.has_output();
             match &mut entry.stage {
-                Stage::Open if is_idle => {
+                ConnectionStage::Open if is_idle => {
                     is_needed = true;
                     if entry.broken.is_none() {
                         failed.extend(entry.stream.failure().map(|error| (*tcp, error)));
                     }
                 }
-                Stage::Closing { has_progress } => {
+                ConnectionStage::Closing { has_progress } => {
                     is_needed = true;
                     if !mem::take(has_progress) && !entry.stream.is_stdio() {
                         stuck.push(*tcp);
                     }
                 }
-                Stage::Open | Stage::Opening { .. } => {}
+                ConnectionStage::Open | ConnectionStage::Opening { .. } => {}
             }
         }
         for (tcp, error) in failed {

@@ -26,7 +26,7 @@ const SPARE_PIECES_MAX: usize = 8;
 
 pub(super) struct Connection {
     pub(super) stream: Stream,
-    pub(super) stage: Stage,
+    pub(super) stage: ConnectionStage,
     /// The largest number of bytes that the node wants to read now.
     pub(super) read_max: Option<usize>,
     /// The user whose turns this one takes.
@@ -40,13 +40,13 @@ pub(super) struct Connection {
     /// The error after which nothing can be written, while there are bytes that arrived before it.
     pub(super) broken: Option<io::ErrorKind>,
     queue: VecDeque<Bytes>,
-    finish: Finish,
+    finish: Shutdown,
     waker: Waker,
 }
 
 /// The life of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ConnectionStage {
     /// The node does not know yet that the connection is open.
     Opening {
         peer: SocketAddr,
@@ -61,7 +61,7 @@ pub(super) enum Stage {
 
 /// The progress of the sending direction's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finish {
+enum Shutdown {
     No,
     /// The FIN follows the queue.
     Wanted,
@@ -78,7 +78,7 @@ pub(super) enum Wrote {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, stage: Stage, waker: Waker) -> Self {
+    pub(super) fn new(stream: Stream, stage: ConnectionStage, waker: Waker) -> Self {
         Self {
             stream,
             stage,
@@ -89,7 +89,7 @@ impl Connection {
             is_unsent: false,
             broken: None,
             queue: VecDeque::new(),
-            finish: Finish::No,
+            finish: Shutdown::No,
             waker,
         }
     }
@@ -114,30 +114,30 @@ impl Connection {
     }
 
     pub(super) fn push(&mut self, data: Bytes) {
-        if self.finish == Finish::No && self.broken.is_none() && !data.is_empty() {
+        if self.finish == Shutdown::No && self.broken.is_none() && !data.is_empty() {
             self.queue.push_back(data);
         }
     }
 
     pub(super) fn finish(&mut self) {
-        if self.finish == Finish::No {
-            self.finish = Finish::Wanted;
+        if self.finish == Shutdown::No {
+            self.finish = Shutdown::Wanted;
         }
     }
 
     pub(super) fn is_closing(&self) -> bool {
-        matches!(self.stage, Stage::Closing { .. })
+        matches!(self.stage, ConnectionStage::Closing { .. })
     }
 
     /// Returns whether there is something to write, or a FIN to send.
     pub(super) fn has_output(&self) -> bool {
-        !self.queue.is_empty() || self.finish == Finish::Wanted
+        !self.queue.is_empty() || self.finish == Shutdown::Wanted
     }
 
     /// Notes that nothing can be written any more.
     pub(super) fn set_broken(&mut self, error: io::ErrorKind) {
         self.queue = VecDeque::new();
-        self.finish = Finish::Sent;
+        self.finish = Shutdown::Sent;
         self.broken = Some(error);
     }
 
@@ -166,8 +166,8 @@ impl Connection {
         if self.queue.capacity() > SPARE_PIECES_MAX {
             self.queue = VecDeque::new();
         }
-        if self.finish == Finish::Wanted {
-            self.finish = Finish::Sent;
+        if self.finish == Shutdown::Wanted {
+            self.finish = Shutdown::Sent;
             self.stream.finish();
         }
         Ok(Wrote::Enough)
@@ -178,7 +178,7 @@ impl Connection {
         stats.tcp_write_calls += 1;
         stats.tcp_bytes_written += count as u64;
         self.written += count;
-        if let Stage::Closing { has_progress } = &mut self.stage {
+        if let ConnectionStage::Closing { has_progress } = &mut self.stage {
             *has_progress = true;
         }
         let mut left = count;

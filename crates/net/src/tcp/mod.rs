@@ -40,7 +40,7 @@ use tracing::{debug, warn};
 
 pub use self::closing::TCP_CLOSING_MAX;
 use self::{
-    connection::{Connection, Stage, Wrote},
+    connection::{Connection, ConnectionStage, Wrote},
     listener::Listener,
     scratch::Scratch,
     stdio::{AllWritten, Stdio},
@@ -64,11 +64,11 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct Tcp {
     listeners: BTreeMap<ListenerId, Listener>,
     connections: BTreeMap<TcpId, Connection>,
-    ready_list: Arc<ReadyList<Name>>,
+    ready_list: Arc<ReadyList<WakerKey>>,
     /// What has become ready since the last round.
-    ready: VecDeque<Name>,
+    ready: VecDeque<WakerKey>,
     /// What the driver looks at, in this order.
-    turns: Rounds<Name>,
+    turns: Rounds<WakerKey>,
     /// The connections with something to write that was not tried yet.
     unsent: Vec<TcpId>,
     /// The connections of which the node is told next how much was written.
@@ -88,7 +88,7 @@ pub(crate) struct Tcp {
 
 /// What has a waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
+enum WakerKey {
     Listener(ListenerId),
     Connection(TcpId),
 }
@@ -101,7 +101,7 @@ impl Tcp {
             TcpOutput::Accept { listener, tcp } => {
                 if let Some(entry) = self.listeners.get_mut(&listener) {
                     entry.wanted = Some(tcp);
-                    self.ready.push_back(Name::Listener(listener));
+                    self.ready.push_back(WakerKey::Listener(listener));
                 }
             }
             TcpOutput::OpenStdio(tcp) => {
@@ -168,7 +168,7 @@ impl Tcp {
         if self.next_accept.is_some_and(|next| next <= now) {
             self.next_accept = None;
             let waiting = self.listeners.iter().filter(|(_, entry)| entry.wanted.is_some());
-            self.ready.extend(waiting.map(|(listener, _)| Name::Listener(*listener)));
+            self.ready.extend(waiting.map(|(listener, _)| WakerKey::Listener(*listener)));
         }
         if self.next_check.is_some_and(|next| next <= now) {
             self.next_check = None;
@@ -186,8 +186,10 @@ impl Tcp {
     ) {
         for name in self.ready.drain(..) {
             let user = match name {
-                Name::Listener(_) => None,
-                Name::Connection(tcp) => self.connections.get(&tcp).and_then(|entry| entry.user),
+                WakerKey::Listener(_) => None,
+                WakerKey::Connection(tcp) => {
+                    self.connections.get(&tcp).and_then(|entry| entry.user)
+                }
             };
             self.turns.push_back(user.map_or(Party::Alone(name), Party::User), name);
         }
@@ -196,8 +198,8 @@ impl Tcp {
             && let Some(name) = self.turns.pop_front()
         {
             match name {
-                Name::Listener(listener) => self.accept(listener, stats),
-                Name::Connection(tcp) => {
+                WakerKey::Listener(listener) => self.accept(listener, stats),
+                WakerKey::Connection(tcp) => {
                     if let Some(data) = self.serve_connection(tcp, stats) {
                         bytes += data.len();
                         tell(TcpInput::Read { tcp, data });
@@ -217,7 +219,7 @@ impl Tcp {
     }
 
     fn listen(&mut self, listener: ListenerId, address: SocketAddr, stats: &mut DriverStats) {
-        let waker = self.ready_list.waker(Name::Listener(listener));
+        let waker = self.ready_list.waker(WakerKey::Listener(listener));
         let result = Listener::open(address, waker).map(|(entry, local)| {
             debug!(%local, "TCP socket listens");
             self.listeners.insert(listener, entry);
@@ -238,12 +240,12 @@ impl Tcp {
             Poll::Pending => {}
             Poll::Ready(Ok((stream, peer))) => {
                 entry.wanted = None;
-                self.insert(tcp, Stream::from_tcp(stream), Stage::Open);
+                self.insert(tcp, Stream::from_tcp(stream), ConnectionStage::Open);
                 self.opened(tcp, peer, stats);
             }
             // The peer gave up before the node took the connection.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {
-                self.ready.push_back(Name::Listener(listener));
+                self.ready.push_back(WakerKey::Listener(listener));
             }
             Poll::Ready(Err(error)) => {
                 stats.tcp_accepts_failed += 1;
@@ -266,15 +268,15 @@ impl Tcp {
     ) {
         match stream {
             Ok(stream) => {
-                self.insert(tcp, stream, Stage::Opening { peer });
-                self.ready.push_back(Name::Connection(tcp)); // the first look arms the waker
+                self.insert(tcp, stream, ConnectionStage::Opening { peer });
+                self.ready.push_back(WakerKey::Connection(tcp)); // the first look arms the waker
             }
             Err(error) => self.refuse(tcp, peer, &error, stats),
         }
     }
 
-    fn insert(&mut self, tcp: TcpId, stream: Stream, stage: Stage) {
-        let waker = self.ready_list.waker(Name::Connection(tcp));
+    fn insert(&mut self, tcp: TcpId, stream: Stream, stage: ConnectionStage) {
+        let waker = self.ready_list.waker(WakerKey::Connection(tcp));
         self.connections.insert(tcp, Connection::new(stream, stage, waker));
     }
 
@@ -300,7 +302,7 @@ impl Tcp {
         let Some(entry) = self.connections.get_mut(&tcp) else { return };
         entry.read_max = Some(max.clamp(1, READ_BYTES_MAX));
         if entry.is_readable() {
-            self.ready.push_back(Name::Connection(tcp));
+            self.ready.push_back(WakerKey::Connection(tcp));
         }
     }
 
@@ -316,11 +318,11 @@ impl Tcp {
     /// Does what a connection waits for. Returns what was read for the node.
     fn serve_connection(&mut self, tcp: TcpId, stats: &mut DriverStats) -> Option<Bytes> {
         let entry = self.connections.get_mut(&tcp)?;
-        if let Stage::Opening { peer } = entry.stage {
+        if let ConnectionStage::Opening { peer } = entry.stage {
             match entry.poll_connected() {
                 Poll::Pending => return None,
                 Poll::Ready(Ok(())) => {
-                    entry.stage = Stage::Open;
+                    entry.stage = ConnectionStage::Open;
                     self.opened(tcp, peer, stats);
                 }
                 Poll::Ready(Err(error)) => {
@@ -343,7 +345,7 @@ impl Tcp {
         match entry.poll_read(self.scratch.with_room(max), max) {
             Poll::Pending => return None,
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {
-                self.ready.push_back(Name::Connection(tcp));
+                self.ready.push_back(WakerKey::Connection(tcp));
                 return None;
             }
             Poll::Ready(Err(error)) => {
@@ -374,13 +376,13 @@ impl Tcp {
 
     fn write(&mut self, tcp: TcpId, stats: &mut DriverStats) {
         let Some(entry) = self.connections.get_mut(&tcp) else { return };
-        if matches!(entry.stage, Stage::Opening { .. }) {
+        if matches!(entry.stage, ConnectionStage::Opening { .. }) {
             return;
         }
         let was_told = entry.written == 0;
         match entry.write(stats) {
             Ok(Wrote::Enough) => {}
-            Ok(Wrote::More) => self.ready.push_back(Name::Connection(tcp)),
+            Ok(Wrote::More) => self.ready.push_back(WakerKey::Connection(tcp)),
             Err(error) => return self.set_broken(tcp, error.kind(), stats),
         }
         if was_told && entry.written > 0 {

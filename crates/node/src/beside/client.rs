@@ -15,8 +15,8 @@ use tandem_wire::{
 
 use super::{
     Batch, FORWARDING, LongHeader, Outbox, SEAL,
-    ids::Ids,
-    registry::{End, Registry, Target, Violation, Virtual},
+    ids::PrefixFreeMap,
+    registry::{End, KnownTarget, Registry, Violation, Virtual},
 };
 use crate::{
     fields::only_line,
@@ -48,9 +48,9 @@ const BEAT_OF_NEAREST: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Beside {
     wish: Wish,
-    flows: BTreeMap<StreamId, Flow>,
+    flows: BTreeMap<StreamId, BesideFlow>,
     /// The flows of the IDs at which the proxy sends packets.
-    ids: Ids<StreamId>,
+    ids: PrefixFreeMap<StreamId>,
     outbox: Outbox<()>,
     /// IDs of the proxy's choice that no flow uses any longer, until the hop before this one knows.
     gone: Vec<Virtual>,
@@ -72,9 +72,9 @@ pub(crate) enum Offer {
 }
 
 #[derive(Debug)]
-enum Flow {
+enum BesideFlow {
     Forward(Box<Forwarding>),
-    Seal(Box<Sealed>),
+    Seal(Box<SealedFlow>),
 }
 
 /// A flow whose QUIC packets are forwarded.
@@ -93,7 +93,7 @@ struct Forwarding {
 }
 
 /// A flow whose payloads are sealed.
-struct Sealed {
+struct SealedFlow {
     /// The secrets, until the grant says at which ID the proxy receives.
     secrets: Option<Secret>,
     id: Option<ConnectionId>,
@@ -101,7 +101,7 @@ struct Sealed {
     opener: Option<Opener>,
 }
 
-impl std::fmt::Debug for Sealed {
+impl std::fmt::Debug for SealedFlow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sealed").field("id", &self.id).finish_non_exhaustive()
     }
@@ -123,7 +123,7 @@ impl Beside {
         Self {
             wish,
             flows: BTreeMap::new(),
-            ids: Ids::default(),
+            ids: PrefixFreeMap::default(),
             outbox: Outbox::default(),
             gone: Vec::new(),
             beat: BEAT,
@@ -141,7 +141,7 @@ impl Beside {
     /// The state for a new connection to the same proxy.
     pub(crate) fn renew(&mut self) {
         self.flows.clear();
-        self.ids = Ids::default();
+        self.ids = PrefixFreeMap::default();
         self.outbox = Outbox::default();
         self.gone.clear();
         self.next_beat = None;
@@ -181,7 +181,7 @@ impl Beside {
     ) {
         let flow = match offer {
             Offer::Nothing => return,
-            Offer::Forward(key) => Flow::Forward(Box::new(Forwarding {
+            Offer::Forward(key) => BesideFlow::Forward(Box::new(Forwarding {
                 key,
                 registry: None,
                 client: None,
@@ -195,7 +195,7 @@ impl Beside {
                 let id = id.filter(|&id| self.ids.insert(id, stream));
                 let opener = id.map(|_| Opener::new(to_client));
                 let secrets = Some(to_proxy);
-                Flow::Seal(Box::new(Sealed { secrets, id, sealer: None, opener }))
+                BesideFlow::Seal(Box::new(SealedFlow { secrets, id, sealer: None, opener }))
             }
         };
         self.flows.insert(stream, flow);
@@ -213,7 +213,7 @@ impl Beside {
     ) -> Result<bool, StrangerText> {
         match self.flows.get_mut(&stream) {
             None => Ok(false),
-            Some(Flow::Forward(flow)) => {
+            Some(BesideFlow::Forward(flow)) => {
                 let Some(Ok(line)) = only_line(headers, &FORWARDING) else {
                     return Ok(false);
                 };
@@ -236,7 +236,7 @@ impl Beside {
                 }
                 Ok(true)
             }
-            Some(Flow::Seal(flow)) => {
+            Some(BesideFlow::Seal(flow)) => {
                 let Some(Ok(line)) = only_line(headers, &SEAL) else { return Ok(false) };
                 let Ok(SealField { id: Some(id) }) = SealField::parse(&line) else {
                     return Ok(false);
@@ -251,12 +251,12 @@ impl Beside {
     /// The capsules that a flow has to send on its request stream.
     pub(crate) fn take_capsules(&mut self, stream: StreamId) -> Vec<CidCapsule> {
         match self.flows.get_mut(&stream) {
-            Some(Flow::Forward(flow)) => {
+            Some(BesideFlow::Forward(flow)) => {
                 let Some(registry) = &mut flow.registry else { return Vec::new() };
                 retire(&mut self.ids, &mut self.gone, registry);
                 registry.take_capsules()
             }
-            Some(Flow::Seal(_)) | None => Vec::new(),
+            Some(BesideFlow::Seal(_)) | None => Vec::new(),
         }
     }
 
@@ -286,7 +286,7 @@ impl Beside {
     /// Keeps the packets of a flow in the tunnel from now on, because the hop before this one has no room
     /// for an ID that the proxy has chosen.
     pub(crate) fn refuse(&mut self, stream: StreamId, id: Virtual) {
-        if let Some(Flow::Forward(flow)) = self.flows.get_mut(&stream)
+        if let Some(BesideFlow::Forward(flow)) = self.flows.get_mut(&stream)
             && let Some(registry) = &mut flow.registry
         {
             registry.close_virtual(id);
@@ -296,8 +296,8 @@ impl Beside {
 
     fn registry(&mut self, stream: StreamId) -> Option<&mut Registry> {
         match self.flows.get_mut(&stream) {
-            Some(Flow::Forward(flow)) => flow.registry.as_mut(),
-            Some(Flow::Seal(_)) | None => None,
+            Some(BesideFlow::Forward(flow)) => flow.registry.as_mut(),
+            Some(BesideFlow::Seal(_)) | None => None,
         }
     }
 
@@ -308,8 +308,8 @@ impl Beside {
         capsule: CidCapsule,
     ) -> Result<(), Violation> {
         let Self { flows, ids, .. } = self;
-        let Some(Flow::Forward(flow)) = flows.get_mut(&stream) else { return Ok(()) };
-        let Some(registry) = &mut flow.registry else { return Ok(()) };
+        let Some(BesideFlow::Forward(flow)) = flows.get_mut(&stream) else { return Ok(()) }; // sent unasked
+        let Some(registry) = &mut flow.registry else { return Ok(()) }; // before its grant
         registry.on_capsule(capsule, |id| ids.insert(id, stream))
     }
 
@@ -330,8 +330,8 @@ impl Beside {
         let Self { flows, outbox, .. } = self;
         let is_sent = match flows.get_mut(&stream) {
             None => false,
-            Some(Flow::Forward(flow)) => flow.send(payload, outbox),
-            Some(Flow::Seal(flow)) => match &mut flow.sealer {
+            Some(BesideFlow::Forward(flow)) => flow.send(payload, outbox),
+            Some(BesideFlow::Seal(flow)) => match &mut flow.sealer {
                 Some(sealer) if payload.len() + Sealer::OVERHEAD <= size_max => {
                     outbox.add((), |out| sealer.seal(payload, out).ok()).is_some()
                 }
@@ -347,7 +347,7 @@ impl Beside {
 
     /// Notes a payload that arrived inside the connection.
     pub(crate) fn on_tunnelled(&mut self, stream: StreamId, payload: &[u8]) {
-        let Some(Flow::Forward(flow)) = self.flows.get_mut(&stream) else { return };
+        let Some(BesideFlow::Forward(flow)) = self.flows.get_mut(&stream) else { return }; // not forwarded
         match LongHeader::read(payload) {
             Some(header) if header.is_of_handshake => flow.see_target(header.source),
             Some(_) => {}
@@ -365,10 +365,10 @@ impl Beside {
         };
         let payload = match self.flows.get_mut(&stream) {
             None => None,
-            Some(Flow::Forward(flow)) => {
+            Some(BesideFlow::Forward(flow)) => {
                 flow.registry.as_ref().and_then(|registry| registry.decode(&id, packet))
             }
-            Some(Flow::Seal(flow)) => flow.opener.as_mut().and_then(|opener| {
+            Some(BesideFlow::Seal(flow)) => flow.opener.as_mut().and_then(|opener| {
                 let range = opener.open(&mut packet).ok()?;
                 packet.truncate(range.end);
                 Some(packet.split_off(range.start))
@@ -387,8 +387,10 @@ impl Beside {
     /// what has become of the proxy.
     fn is_reset(&self, packet: &[u8]) -> bool {
         self.flows.values().any(|flow| match flow {
-            Flow::Forward(flow) => flow.registry.as_ref().is_some_and(|it| it.is_reset(packet)),
-            Flow::Seal(_) => false,
+            BesideFlow::Forward(flow) => {
+                flow.registry.as_ref().is_some_and(|it| it.is_reset(packet))
+            }
+            BesideFlow::Seal(_) => false,
         })
     }
 
@@ -416,13 +418,13 @@ impl Beside {
     pub(crate) fn close(&mut self, stream: StreamId) {
         match self.flows.remove(&stream) {
             None => {}
-            Some(Flow::Forward(mut flow)) => {
+            Some(BesideFlow::Forward(mut flow)) => {
                 if let Some(registry) = &mut flow.registry {
                     registry.clear();
                     retire(&mut self.ids, &mut self.gone, registry);
                 }
             }
-            Some(Flow::Seal(flow)) => {
+            Some(BesideFlow::Seal(flow)) => {
                 if let Some(id) = flow.id {
                     self.ids.remove(&id);
                 }
@@ -432,7 +434,7 @@ impl Beside {
 }
 
 /// Forgets the IDs at which this client receives no longer.
-fn retire(ids: &mut Ids<StreamId>, gone: &mut Vec<Virtual>, registry: &mut Registry) {
+fn retire(ids: &mut PrefixFreeMap<StreamId>, gone: &mut Vec<Virtual>, registry: &mut Registry) {
     for id in registry.take_retired() {
         if id.end == End::Client {
             ids.remove(&id.id);
@@ -449,11 +451,11 @@ impl Forwarding {
             // The draft's §6.1: "QUIC long header packets MUST NOT be forwarded."
             return false;
         }
-        let Some(registry) = &self.registry else { return false };
+        let Some(registry) = &self.registry else { return false }; // not granted
         let (id, virtual_id) = match registry.target_of(payload) {
-            Target::Mapped { id, virtual_id } => (id, virtual_id),
-            Target::Unmapped => return false,
-            Target::Unknown => {
+            KnownTarget::Mapped { id, virtual_id } => (id, virtual_id),
+            KnownTarget::Unmapped => return false,
+            KnownTarget::Unknown => {
                 self.see_other_target(payload);
                 return false;
             }
@@ -500,7 +502,7 @@ impl Forwarding {
     /// Notes that the client uses another ID of the target than the registered one, of the same length.
     fn see_other_target(&mut self, packet: &[u8]) {
         let Some(len) = self.registry.as_ref().and_then(Registry::target_len) else { return };
-        let Some(Header::Short { rest }) = Header::read(packet) else { return };
+        let Some(Header::Short { rest }) = Header::read(packet) else { return }; // it has no ID yet
         if let Some(Ok(id)) = rest.get(..len).map(ConnectionId::try_from) {
             self.see_target(id);
         }

@@ -8,15 +8,15 @@ use crate::quic::Header;
 
 /// A map from connection IDs to what they stand for, of which none is a prefix of another.
 #[derive(Debug)]
-pub(super) struct Ids<T>(BTreeMap<ConnectionId, T>);
+pub(super) struct PrefixFreeMap<T>(BTreeMap<ConnectionId, T>);
 
-impl<T> Default for Ids<T> {
+impl<T> Default for PrefixFreeMap<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<T> Ids<T> {
+impl<T> PrefixFreeMap<T> {
     /// Adds an ID. `false`: it conflicts with another one, and is not added.
     pub(super) fn insert(&mut self, id: ConnectionId, value: T) -> bool {
         let before = self.0.range(..=id).next_back();
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn an_id_that_is_a_prefix_of_another_is_not_added() {
-        let mut ids = Ids::default();
+        let mut ids = PrefixFreeMap::default();
         assert!(ids.insert(id(&[1, 2, 3]), 1));
         for conflict in [&[1, 2, 3][..], &[1, 2], &[1, 2, 3, 4], &[]] {
             assert!(!ids.insert(id(conflict), 2), "{conflict:?}");
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn only_short_headers_have_such_ids() {
-        let mut ids = Ids::default();
+        let mut ids = PrefixFreeMap::default();
         assert!(ids.insert(id(&[9; 8]), ()));
         assert!(ids.find(&[0x40, 9, 9, 9, 9, 9, 9, 9, 9]).is_some());
         assert!(ids.find(&[0xc0, 9, 9, 9, 9, 9, 9, 9, 9]).is_none());
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn an_id_is_known_by_its_first_bytes() {
-        let mut ids = Ids::default();
+        let mut ids = PrefixFreeMap::default();
         assert!(ids.insert(id(&[1, 2, 3, 4, 9]), ()) && ids.insert(id(&[5, 6]), ()));
         for (packet, expected) in [
             (&[0x40, 1, 2, 3, 4, 9][..], true),
@@ -111,7 +111,7 @@ mod tests {
             added in proptest::collection::vec(proptest::collection::vec(0_u8..3, 0..5), 0..12),
             packet in proptest::collection::vec(0_u8..3, 0..8),
         ) {
-            let mut ids = Ids::default();
+            let mut ids = PrefixFreeMap::default();
             let added: Vec<_> = added.iter().filter(|it| ids.insert(id(it), it.len())).collect();
             let expected = added.iter().find(|it| packet.get(1..).is_some_and(|rest| rest.starts_with(it)));
             let found = ids.find(&packet).map(|(found, &len)| (found.to_vec(), len));

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use super::{
     Batch, FORWARDING, Outbox, PORT_SHARING, SEAL, VIRTUAL_LEN_MIN,
-    ids::Ids,
+    ids::PrefixFreeMap,
     mapping::{Mapping, Reply},
     registry::Violation,
 };
@@ -47,9 +47,9 @@ pub(crate) struct Asked {
 
 /// All flows with packets beside their connections.
 pub(crate) struct BesideFlows {
-    flows: BTreeMap<FlowId, Flow>,
+    flows: BTreeMap<FlowId, MappedFlow>,
     /// The flows of the IDs at which clients send packets.
-    ids: Ids<FlowId>,
+    ids: PrefixFreeMap<FlowId>,
     outbox: Outbox<Way>,
     reset: Option<ResetKeys>,
     random: Generator,
@@ -57,13 +57,13 @@ pub(crate) struct BesideFlows {
     stats: BesideStats,
 }
 
-struct Flow {
+struct MappedFlow {
     /// How often the client had moved to another path when the IDs were agreed on. They are used on no other
     /// path.
     moves: u64,
     /// The order of the packets to the client.
     order: InOrder,
-    kind: Kind,
+    kind: PacketKind,
 }
 
 /// Keeps a flow in order when its packets begin to travel beside the connection: while earlier ones wait
@@ -106,7 +106,7 @@ pub(crate) struct Path {
     pub(crate) moves: u64,
 }
 
-enum Kind {
+enum PacketKind {
     Forward(Box<Mapping>),
     Seal(Box<Sealed>),
 }
@@ -163,7 +163,7 @@ impl BesideFlows {
     pub(crate) fn new(transport: &Transport, seed: Option<u64>) -> Self {
         Self {
             flows: BTreeMap::new(),
-            ids: Ids::default(),
+            ids: PrefixFreeMap::default(),
             outbox: Outbox::default(),
             reset: ResetKeys::new(transport),
             random: quic::rng(seed.map(|seed| seed.wrapping_add(4))),
@@ -193,8 +193,8 @@ impl BesideFlows {
             && let Some((mapping, grant)) = Mapping::new(request, &mut self.random)
         {
             headers.insert(FORWARDING, grant.encode());
-            let kind = Kind::Forward(Box::new(mapping));
-            self.flows.insert(id, Flow { moves, order: InOrder::default(), kind });
+            let kind = PacketKind::Forward(Box::new(mapping));
+            self.flows.insert(id, MappedFlow { moves, order: InOrder::default(), kind });
         } else if let Some(SealField { id: receiver }) = asked.seal
             // A load balancer could not route IDs of this length.
             && self.choice.len() <= VIRTUAL_LEN_MIN
@@ -203,12 +203,12 @@ impl BesideFlows {
             let choice = (&mut self.random, &self.choice);
             let own = new_id(&mut self.ids, choice, (VIRTUAL_LEN_MIN, id));
             headers.insert(SEAL, SealField { id: own.first_chunk().copied() }.encode());
-            let kind = Kind::Seal(Box::new(Sealed {
+            let kind = PacketKind::Seal(Box::new(Sealed {
                 sealer: receiver.map(|receiver| Sealer::new(to_client, receiver)),
                 opener: Opener::new(to_proxy),
                 id: own,
             }));
-            self.flows.insert(id, Flow { moves, order: InOrder::default(), kind });
+            self.flows.insert(id, MappedFlow { moves, order: InOrder::default(), kind });
         }
     }
 
@@ -221,7 +221,7 @@ impl BesideFlows {
     ) -> Result<Vec<CidCapsule>, Violation> {
         self.leave_former_path(id, path);
         let Self { flows, ids, random, reset, choice, .. } = self;
-        let Some(Flow { kind: Kind::Forward(mapping), .. }) = flows.get_mut(&id) else {
+        let Some(MappedFlow { kind: PacketKind::Forward(mapping), .. }) = flows.get_mut(&id) else {
             return Ok(Vec::new()); // nothing was negotiated, so that the type is unknown
         };
         let mut answers = Vec::new();
@@ -245,12 +245,12 @@ impl BesideFlows {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.moves != moves) else { return };
         flow.moves = moves;
         match &mut flow.kind {
-            Kind::Forward(mapping) => {
+            PacketKind::Forward(mapping) => {
                 for id in mapping.clear() {
                     self.ids.remove(&id);
                 }
             }
-            Kind::Seal(_) => self.close(id),
+            PacketKind::Seal(_) => self.close(id),
         }
     }
 
@@ -278,10 +278,10 @@ impl BesideFlows {
         }
         let Self { flows, outbox, stats, .. } = self;
         let relayed = match (flows.get_mut(&id).map(|flow| &mut flow.kind), way) {
-            (Some(Kind::Forward(mapping)), Some((_, way))) => {
+            (Some(PacketKind::Forward(mapping)), Some((_, way))) => {
                 outbox.add(way, |out| mapping.decode(&virtual_id, &packet, out))
             }
-            (Some(Kind::Seal(sealed)), Some((_, way))) => {
+            (Some(PacketKind::Seal(sealed)), Some((_, way))) => {
                 sealed.opener.open(&mut packet).ok().and_then(|range| {
                     outbox.add(way, |out| {
                         out.extend_from_slice(packet.get(range.clone())?);
@@ -319,17 +319,17 @@ impl BesideFlows {
     ) -> bool {
         self.leave_former_path(id, path);
         let Self { flows, outbox, stats, .. } = self;
-        let Some(Flow { order, kind, .. }) = flows.get_mut(&id).filter(|_| path.is_validated)
+        let Some(MappedFlow { order, kind, .. }) = flows.get_mut(&id).filter(|_| path.is_validated)
         else {
             return false;
         };
         let to = (socket, path.client);
         let sent = match kind {
-            Kind::Forward(mapping) => mapping
+            PacketKind::Forward(mapping) => mapping
                 .client_of(payload)
                 .filter(|_| order.is_beside(now, waits))
                 .and_then(|client| outbox.add(to, |out| mapping.encode(payload, client, out))),
-            Kind::Seal(flow) => flow
+            PacketKind::Seal(flow) => flow
                 .sealer
                 .as_mut()
                 .filter(|_| payload.len() + Sealer::OVERHEAD <= size_max)
@@ -351,12 +351,12 @@ impl BesideFlows {
     /// Forgets a flow.
     pub(crate) fn close(&mut self, id: FlowId) {
         match self.flows.remove(&id).map(|flow| flow.kind) {
-            Some(Kind::Forward(mut mapping)) => {
+            Some(PacketKind::Forward(mut mapping)) => {
                 for id in mapping.clear() {
                     self.ids.remove(&id);
                 }
             }
-            Some(Kind::Seal(sealed)) => drop(self.ids.remove(&sealed.id)),
+            Some(PacketKind::Seal(sealed)) => drop(self.ids.remove(&sealed.id)),
             None => {}
         }
     }
@@ -365,7 +365,7 @@ impl BesideFlows {
 /// A new ID of this length or more at which clients send packets of a flow. Load balancers and the operating system
 /// give the packets to this node.
 fn new_id(
-    ids: &mut Ids<FlowId>,
+    ids: &mut PrefixFreeMap<FlowId>,
     (random, choice): (&mut Generator, &ConnectionIds),
     (len, flow): (usize, FlowId),
 ) -> ConnectionId {

@@ -8,6 +8,7 @@ use tandem_wire::{
 };
 
 use super::has_id;
+use crate::impossible::impossible;
 
 /// The most IDs of the proxy's choice for one ID of the client. A proxy that sends more is not followed.
 const VIRTUAL_MAX: usize = 4;
@@ -31,7 +32,7 @@ pub(crate) struct Violation(pub(crate) &'static str);
 
 /// What is known of the target's ID in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum KnownTarget {
     /// The ID is not registered.
     Unknown,
     /// The proxy has not mapped it.
@@ -124,12 +125,12 @@ impl Registry {
     }
 
     /// The target's ID in a packet, and the one by which it is replaced in packets to the proxy.
-    pub(super) fn target_of(&self, packet: &[u8]) -> Target {
+    pub(super) fn target_of(&self, packet: &[u8]) -> KnownTarget {
         match self.targets.iter().find(|it| has_id(packet, &it.id)) {
-            None => Target::Unknown,
+            None => KnownTarget::Unknown,
             Some(target) => match target.virtual_ids.last() {
-                None => Target::Unmapped,
-                Some(&virtual_id) => Target::Mapped { id: target.id, virtual_id },
+                None => KnownTarget::Unmapped,
+                Some(&virtual_id) => KnownTarget::Mapped { id: target.id, virtual_id },
             },
         }
     }
@@ -240,7 +241,7 @@ impl Registry {
 
     /// Closes the ID at this place, if there is one.
     fn close(&mut self, end: End, index: Option<usize>) {
-        let Some(index) = index else { return };
+        let Some(index) = index else { return }; // it is closed already
         let Registered { id, virtual_ids, .. } = self.of_mut(end).remove(index);
         let (reason, cid) = (CidReason::DEFAULT, id.into());
         self.capsules.push(match end {
@@ -310,9 +311,11 @@ impl Registry {
         vcid: &[u8],
         add: impl FnOnce(ConnectionId) -> bool,
     ) {
-        let Some(index) = self.clients.iter().position(|it| *it.id == *cid) else { return };
-        let Some(client) = self.clients.get_mut(index) else { return };
-        let Ok(id) = ConnectionId::try_from(vcid) else { return };
+        let Some(index) = self.clients.iter().position(|it| *it.id == *cid) else { return }; // it is closed
+        let Some(client) = self.clients.get_mut(index) else {
+            return impossible("the ID was found a moment ago");
+        };
+        let Ok(id) = ConnectionId::try_from(vcid) else { return }; // no ID is so long
         // §5.3: its length "MUST be at least as large as the Connection ID".
         let is_usable = !id.is_empty() && id.len() >= client.id.len();
         if is_usable && client.virtual_ids.len() < VIRTUAL_MAX && add(id) {
@@ -411,7 +414,7 @@ mod tests {
         registry.register(End::Target, id(21));
         assert!(
             registry.has(End::Client, &id(20))
-                && registry.target_of(&packet(21)) == Target::Unmapped
+                && registry.target_of(&packet(21)) == KnownTarget::Unmapped
         );
     }
 
@@ -433,11 +436,11 @@ mod tests {
         }
         let all: Vec<_> = (11..15).map(target).collect();
         assert_eq!(registry.take_chosen(), all);
-        let mapped = Target::Mapped { id: id(1), virtual_id: id(14) };
+        let mapped = KnownTarget::Mapped { id: id(1), virtual_id: id(14) };
         assert_eq!(registry.target_of(&packet(1)), mapped);
         registry.close_virtual(target(14));
         assert_eq!(registry.take_retired(), all);
-        assert_eq!(registry.target_of(&packet(1)), Target::Unknown);
+        assert_eq!(registry.target_of(&packet(1)), KnownTarget::Unknown);
         registry.register(End::Target, id(2));
         acknowledge(&mut registry, id(2), id(13));
         registry.clear();
@@ -479,7 +482,7 @@ mod tests {
         registry.register(End::Target, id(1));
         let rejected = CidCapsule::CloseTarget { reason, cid: cid() };
         assert_eq!(registry.on_capsule(rejected, |_| true), Ok(()));
-        assert_eq!(registry.target_of(&packet(1)), Target::Unknown, "it stays in the tunnel");
+        assert_eq!(registry.target_of(&packet(1)), KnownTarget::Unknown, "it stays in the tunnel");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Inbound payloads, which go from the hops to the connection inside or to a local program.
+//! What comes in: packets, the events of connections, and payloads, which go from the hops to the connection inside or
+//! to a local program.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -7,26 +8,22 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use tandem_wire::{CidCapsule, Code, ErrorScope, HttpDatagram, TunnelInfo};
+use tracing::debug;
 
 use super::{
-    Client, Work,
-    flow::{Carries, FlowEnd},
-    hop::Hop,
-    own::INTERNAL,
-    peer::{INSIDE_TUNNEL, Peer},
+    Client, ClientPhase, Work,
+    chain::{BesideArrival, Carries, FlowEnd, INSIDE_TUNNEL, Peer},
+    programs::Programs,
+    transfer::{self, Failure, Progress},
 };
 use crate::{
     beside::{Unwrapped, Violation},
     buffers, h3,
-    node::{Ecn, Event, Output},
-    quic::StreamId,
-    reason::explain,
-    tunnel::{Arrival, StreamEnd},
+    impossible::impossible,
+    node::{Ecn, Event, Output, Received},
+    quic::{self, StreamId},
+    tunnel::Arrival,
 };
-
-/// The most outputs that may wait when a report for the embedding program is added. With more, the
-/// report is dropped, because the next one follows soon.
-const WAITING_OUTPUTS_MAX: usize = 256;
 
 /// The most payloads of a tunnel that the connection inside gets before it processes them. A stream tunnel releases
 /// thousands at once when a gap closes, and the engine ends a connection when more than 2048 pieces of a stream wait.
@@ -39,7 +36,201 @@ pub(super) enum Inbound {
     Output(Output),
 }
 
+/// Who sent a packet, and how it arrived.
+struct Sender {
+    remote: SocketAddr,
+    local_ip: Option<IpAddr>,
+    ecn: Option<Ecn>,
+}
+
+impl Sender {
+    /// A packet came out of a tunnel, where addresses have no meaning.
+    const TUNNEL: Self = Self { remote: INSIDE_TUNNEL, local_ip: None, ecn: None };
+}
+
 impl Client {
+    /// Handles a UDP packet: of a connection that is being opened, of the first peer, or of a local program.
+    pub(super) fn on_datagram(&mut self, now: Instant, received: Received) {
+        let attempt = self.first.attempt_of(received.socket);
+        if attempt.is_none() && received.socket != self.chain.outer_socket {
+            self.with_programs(now, |programs, cx| programs.from_program(received, cx));
+            return;
+        }
+        self.chain.count_outer(1, received.payload.len());
+        if let Some(attempt) = attempt {
+            return self.first.on_datagram(now, attempt, received);
+        }
+        let Received { remote, local_ip, ecn, payload, .. } = received;
+        self.first.heard(now);
+        self.arrive(now, 0, payload, &Sender { remote, local_ip, ecn });
+    }
+
+    /// Handles the events of all connections. Returns whether there was one.
+    ///
+    /// The connections of the race come first, since one of them may become the first peer. Then an event of QUIC is
+    /// followed by what HTTP/3 has made of it, before the next one may end the connection. The outer connections come
+    /// before the inner ones, whose packets they carry.
+    pub(super) fn take_events(&mut self, now: Instant) -> bool {
+        let mut any = self.take_race_events(now);
+        for index in 0..self.chain.len() {
+            while let Some(event) = self.chain.peer(index).and_then(|peer| peer.poll_event(now)) {
+                any = true;
+                match event {
+                    Ok(event) => self.on_quic_event(now, index, &event),
+                    Err(error) => self.protocol_error(now, index, &error),
+                }
+                while let Some(event) =
+                    self.chain.peer(index).and_then(|peer| peer.session.poll_event())
+                {
+                    if self.chain.is_origin(index) {
+                        self.on_origin_event(now, event);
+                    } else {
+                        self.on_hop_event(now, index, event);
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// Handles the events of connections that are being opened. Returns whether there was one.
+    fn take_race_events(&mut self, now: Instant) -> bool {
+        if !self.first.is_busy() {
+            return false;
+        }
+        let mut any = false;
+        self.with_first(now, |first, cx| {
+            let outcome;
+            (any, outcome) = first.take_events(cx);
+            outcome
+        });
+        if self.first.is_draining() {
+            self.look_elsewhere(now);
+        }
+        any
+    }
+
+    fn on_quic_event(&mut self, now: Instant, index: usize, event: &quic::Event) {
+        match event {
+            quic::Event::Lost(reason) => {
+                let Some(peer) = self.chain.peer(index) else {
+                    return impossible("only a connection is lost");
+                };
+                let error = peer.lost(reason, &self.limits);
+                if self.chain.is_origin(index) {
+                    self.on_peer_failed(now, index, error);
+                } else {
+                    self.lost.push_back((index, error));
+                }
+            }
+            quic::Event::Connected => self.on_connected(index),
+            quic::Event::MoreStreams if self.chain.is_origin(index) => {
+                if let Some((fetch, origin)) = self.transfer() {
+                    fetch.send_requests(origin);
+                }
+            }
+            quic::Event::MoreStreams => {
+                self.with_programs(now, Programs::request_waiting);
+            }
+            quic::Event::Datagrams => {
+                // An origin sends none, or `inbound` finds it.
+                if let Some(hop) = self.chain.hops.get_mut(index) {
+                    hop.tunnel.on_datagrams();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_hop_event(&mut self, now: Instant, index: usize, event: h3::Event) {
+        let mut event = Some(event);
+        if index + 1 == self.chain.hops.len() {
+            self.with_programs(now, |programs, cx| {
+                event = event.take().and_then(|event| programs.take_event(event, cx));
+            });
+        }
+        let Some(event) = event else { return }; // it was about a TCP connection
+        let Some(hop) = self.chain.hops.get_mut(index) else {
+            return impossible("the event is of a hop");
+        };
+        match event {
+            h3::Event::Settings => self.on_hop_settings(now, index),
+            h3::Event::Response(stream, head) => {
+                self.on_flow_response(now, index, stream, &head);
+                self.tell_of_change(now, index);
+            }
+            h3::Event::Body(stream) => hop.tunnel.on_readable(stream),
+            h3::Event::Writable(stream) => hop.tunnel.on_writable(stream),
+            h3::Event::Failed(stream, code) => {
+                // The stream is reset already, so the code of this end is not sent.
+                let end = FlowEnd::reset_by_proxy(code);
+                self.on_flow_closed(now, index, stream, &end);
+            }
+            h3::Event::GoAway => {
+                debug!(index, "the proxy is going away");
+                if index == 0 {
+                    self.first.drains();
+                }
+            }
+            h3::Event::Request(..) => impossible("a client's session refuses requests"),
+        }
+    }
+
+    fn on_origin_event(&mut self, now: Instant, event: h3::Event) {
+        let Some((fetch, origin)) = self.transfer() else {
+            return impossible("only a transfer has an origin");
+        };
+        match fetch.on_event(origin, event) {
+            Ok(None) => {}
+            Ok(Some(event)) => self.tell(event),
+            Err(failure) => self.on_fetch_failure(now, failure),
+        }
+    }
+
+    /// The next piece of a body, or the end of the transfer.
+    pub(super) fn poll_fetch(&mut self, now: Instant) -> Option<Output> {
+        if self.life != ClientPhase::Running {
+            return None;
+        }
+        // What is known of a response comes before its body.
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        let (fetch, origin) = self.transfer()?;
+        match fetch.poll(origin)? {
+            Ok(Progress::Piece { offset, data }) => Some(Output::BodyChunk { offset, data }),
+            Ok(Progress::Complete) => {
+                let feedback = self.stats().feedback;
+                let Work::Transfer(fetch) = &self.work else {
+                    return impossible("it was a transfer that is complete");
+                };
+                let report = transfer::report(now, fetch, &mut self.chain, feedback);
+                self.end(now, Ok(()));
+                report.map(|report| Output::Event(Event::Fetched(report)))
+            }
+            Err(failure) => {
+                self.on_fetch_failure(now, failure);
+                None
+            }
+        }
+    }
+
+    fn on_fetch_failure(&mut self, now: Instant, failure: Failure) {
+        match failure {
+            Failure::Protocol(error) => self.protocol_error(now, self.chain.hops.len(), &error),
+            Failure::Malformed(error) => {
+                // RFC 9114 §4.1.2: "Malformed requests or responses that are detected MUST be
+                // treated as a stream error of type H3_MESSAGE_ERROR." The connection has no other
+                // use, so it is closed as a whole.
+                if let Some((_, origin)) = self.transfer() {
+                    origin.close(now, Code::H3_MESSAGE_ERROR, &error.to_string());
+                }
+                self.end(now, Err(error));
+            }
+            Failure::Client(error) => self.end(now, Err(error)),
+        }
+    }
+
     /// Passes the arrivals of each hop to the connection inside it, or to a local program.
     pub(super) fn receive(&mut self, now: Instant, buf: &mut Vec<u8>) -> Inbound {
         let mut inbound = Inbound::Nothing;
@@ -54,7 +245,7 @@ impl Client {
                         if let Some(hop) = self.chain.hops.get_mut(index) {
                             hop.on_tunnelled(stream, &payload);
                         }
-                        if let Some(output) = self.deliver(now, (index, stream), payload, buf) {
+                        if let Some(output) = self.deliver(now, index, stream, payload, buf) {
                             return Inbound::Output(output);
                         }
                     }
@@ -72,13 +263,15 @@ impl Client {
 
     /// Handles a capsule of a proxy about a connection ID.
     fn on_cid(&mut self, now: Instant, index: usize, stream: StreamId, capsule: CidCapsule) {
-        let Some(hop) = self.chain.hops.get_mut(index) else { return };
+        let Some(hop) = self.chain.hops.get_mut(index) else {
+            return impossible("only hops have capsules");
+        };
         if let Err(Violation(reason)) = hop.on_cid(stream, capsule) {
             let end = FlowEnd::new(Code::H3_DATAGRAM_ERROR, reason);
             return self.on_flow_closed(now, index, stream, &end);
         }
         for id in hop.beside.take_chosen(stream) {
-            let outer = index.checked_sub(1).and_then(|outer| self.chain.hops.get_mut(outer));
+            let outer = self.chain.around(index);
             let has_room = outer.is_none_or(|outer| outer.register_inner(id));
             if !has_room && let Some(hop) = self.chain.hops.get_mut(index) {
                 hop.refuse(stream, id);
@@ -88,54 +281,49 @@ impl Client {
 
     /// Takes the packets that came beside the connections.
     pub(super) fn take_beside(&mut self, now: Instant, buf: &mut Vec<u8>) -> Inbound {
-        let Some((index, stream, payload)) = self.chain.arrived.pop_front() else {
-            return Inbound::Nothing;
-        };
-        let output = self.deliver(now, (index, stream), payload.freeze(), buf);
-        output.map_or(Inbound::Progress, Inbound::Output)
+        match self.chain.arrived.pop_front() {
+            None => Inbound::Nothing,
+            Some(BesideArrival { hop, stream, payload }) => {
+                let output = self.deliver(now, hop, stream, payload.freeze(), buf);
+                output.map_or(Inbound::Progress, Inbound::Output)
+            }
+        }
     }
 
     /// Hands a packet to the connection with this index, or to a flow of its tunnel if the packet came beside
     /// the connection.
-    pub(super) fn arrive(
-        &mut self,
-        now: Instant,
-        index: usize,
-        packet: BytesMut,
-        from: (SocketAddr, Option<IpAddr>, Option<Ecn>),
-    ) {
+    fn arrive(&mut self, now: Instant, index: usize, packet: BytesMut, from: &Sender) {
         let unwrapped = match self.chain.hops.get_mut(index) {
             Some(hop) => hop.unwrap(now, packet),
             None => Unwrapped::OfConnection(packet), // the end-to-end connection has no tunnel
         };
-        let packet = match unwrapped {
-            Unwrapped::Dropped => return,
+        match unwrapped {
+            Unwrapped::Dropped => {} // a stranger's, and counted
             Unwrapped::Payload(stream, payload) => {
-                return self.chain.arrived.push_back((index, stream, payload));
+                self.chain.arrived.push_back(BesideArrival { hop: index, stream, payload });
             }
-            Unwrapped::OfConnection(packet) => packet,
-        };
-        let (remote, local_ip, ecn) = from;
-        self.hand_over(now, index, |peer| {
-            peer.handle_datagram(now, (remote, local_ip), ecn, packet);
-        });
+            Unwrapped::OfConnection(packet) => self.hand_over(now, index, |peer| {
+                peer.handle_datagram(now, (from.remote, from.local_ip), from.ecn, packet);
+            }),
+        }
     }
 
     /// Tells the embedding program if a tunnel has changed its mode.
     pub(super) fn tell_of_change(&mut self, now: Instant, index: usize) {
-        let Some(hop) = self.chain.hops.get_mut(index) else { return };
-        let Some(agreement) = hop.tunnel.take_change() else { return };
+        let Some(hop) = self.chain.hops.get_mut(index) else {
+            return impossible("only hops have modes");
+        };
+        let Some(agreement) = hop.tunnel.take_change() else { return }; // it has not
         let authority = hop.peer.settings.authority.clone();
         if !self.is_refused_mode(now, index) {
-            let event = Event::ModeChanged { hop: index, authority, agreement };
-            self.outputs.push_back(Output::Event(event));
+            self.tell(Event::ModeChanged { hop: index, authority, agreement });
         }
     }
 
     /// Handles a datagram from the origin, although no request of this client has datagrams in this
     /// direction.
     fn take_stray_datagram(&mut self, now: Instant) -> bool {
-        let Some((fetch, origin)) = self.fetch() else { return false };
+        let Some((fetch, origin)) = self.transfer() else { return false };
         let Some(data) = origin.carrier().and_then(|mut carrier| carrier.receive_datagram()) else {
             return false;
         };
@@ -161,69 +349,46 @@ impl Client {
     /// Handles a proxy's report on a flow. Reports of the last proxy that sends any go to the origin, or, for
     /// local flows, to the embedding program, which may pass them on.
     fn on_report(&mut self, now: Instant, index: usize, stream: StreamId, info: TunnelInfo) {
-        let is_last = !self.chain.hops.iter().skip(index + 1).any(|hop| hop.tunnel.wants_reports());
-        let Some(hop) = self.chain.hops.get(index).filter(|hop| hop.tunnel.wants_reports()) else {
-            return;
+        let mut hops = self.chain.hops.iter().skip(index);
+        let Some(hop) = hops.next().filter(|hop| hop.tunnel.wants_reports()) else {
+            return; // the proxy sends reports unasked
         };
-        match hop.flows.get(&stream).filter(|_| is_last).map(|flow| flow.carries) {
+        if hops.any(|hop| hop.tunnel.wants_reports()) {
+            return; // those of a later proxy are nearer to the target
+        }
+        match hop.flows.get(&stream).map(|flow| flow.carries) {
             Some(Carries::NextPeer) => {
-                if let Some((fetch, _)) = self.fetch() {
+                if let Work::Transfer(fetch) = &mut self.work {
                     fetch.relay(now, info);
                 } else {
-                    self.divide_report(now, &info);
+                    self.with_programs(now, |programs, cx| programs.divide_report(&info, cx));
                 }
                 self.adapt(now, index, stream);
             }
-            Some(carries) => self.report_to_program(carries, info),
-            None => {}
-        }
-    }
-
-    /// Tells the flows inside the tunnel of an outer hop their shares of a report on it.
-    fn divide_report(&mut self, now: Instant, info: &TunnelInfo) {
-        let Some((forward, hop)) = self.forward() else { return };
-        let tunnel = &hop.tunnel;
-        let granted = hop.flows.iter_mut().filter(|(stream, _)| tunnel.is_granted(**stream));
-        let shares = forward.division.divide(now, info, granted.map(|(_, flow)| flow));
-        for (carries, info) in shares {
-            self.report_to_program(carries, info);
-        }
-    }
-
-    /// Tells the embedding program of a report on one of its flows.
-    fn report_to_program(&mut self, carries: Carries, info: TunnelInfo) {
-        match carries {
-            Carries::Local(id) if self.outputs.len() < WAITING_OUTPUTS_MAX => {
-                let event = Event::TunnelInfo { local: id.program, info };
-                self.outputs.push_back(Output::Event(event));
+            Some(Carries::Program(source)) => {
+                self.with_programs(now, |programs, cx| programs.report(source, info, cx));
             }
-            Carries::Own(id) => {
-                let Self { work, limits, .. } = self;
-                if let Work::Forward(forward) = work {
-                    forward.own.on_report(id, info, limits);
-                }
-            }
-            Carries::Local(_) | Carries::NextPeer | Carries::Ahead(_) => {}
+            None => {} // the flow has ended
         }
     }
 
     /// Chooses again in which order the payloads of a download leave the tunnel.
     fn adapt(&mut self, now: Instant, index: usize, stream: StreamId) {
-        if let Work::Fetch(fetch) = &self.work
+        if let Work::Transfer(fetch) = &self.work
             && let Some(choice) = fetch.choice()
             && let Some(hop) = self.chain.hops.get_mut(index)
             && hop.tunnel.choose(now, stream, choice)
         {
-            self.outputs.push_back(Output::Event(Event::Chosen { hop: index, choice }));
+            self.tell(Event::Chosen { hop: index, choice });
         }
     }
 
     /// Passes on the next numbered payload that an egress releases.
     pub(super) fn release(&mut self, now: Instant, buf: &mut Vec<u8>) -> Inbound {
         for index in 0..self.chain.hops.len() {
-            let hop: Option<&mut Hop> = self.chain.hops.get_mut(index);
+            let hop = self.chain.hops.get_mut(index);
             if let Some((stream, payload)) = hop.and_then(|hop| hop.tunnel.poll_release(now)) {
-                let output = self.deliver(now, (index, stream), payload, buf);
+                let output = self.deliver(now, index, stream, payload, buf);
                 return output.map_or(Inbound::Progress, Inbound::Output);
             }
         }
@@ -231,12 +396,12 @@ impl Client {
     }
 
     /// Hands a packet to the connection that it is for.
-    pub(super) fn hand_over(&mut self, now: Instant, index: usize, packet: impl FnOnce(&mut Peer)) {
+    fn hand_over(&mut self, now: Instant, index: usize, packet: impl FnOnce(&mut Peer)) {
         if let Some(peer) = self.chain.peer(index) {
             packet(peer);
         }
         if self.chain.is_origin(index)
-            && let Some((fetch, origin)) = self.fetch()
+            && let Some((fetch, origin)) = self.transfer()
         {
             fetch.on_packet(now, origin);
         }
@@ -245,49 +410,24 @@ impl Client {
     fn deliver(
         &mut self,
         now: Instant,
-        (index, stream): (usize, StreamId),
+        index: usize,
+        stream: StreamId,
         payload: Bytes,
         buf: &mut Vec<u8>,
     ) -> Option<Output> {
         let flow = self.chain.hops.get_mut(index).and_then(|hop| hop.flows.get_mut(&stream));
-        let carries = flow.map(|flow| {
-            flow.arrived += payload.len() as u64;
-            flow.carries
-        });
-        match (carries, &mut self.work) {
-            (Some(Carries::NextPeer), _) => {
-                self.arrive(now, index + 1, into_mut(payload), (INSIDE_TUNNEL, None, None));
+        let Some(flow) = flow else {
+            self.stats.dropped.unknown_flow += 1; // the flow has ended
+            return None;
+        };
+        flow.arrived += payload.len() as u64;
+        match flow.carries {
+            Carries::NextPeer => {
+                self.arrive(now, index + 1, into_mut(payload), &Sender::TUNNEL);
                 None
             }
-            (Some(Carries::Local(id)), Work::Forward(forward)) => {
-                self.stats.to_client_datagrams += 1;
-                self.stats.to_client_bytes += payload.len() as u64;
-                buf.extend_from_slice(&payload);
-                Some(forward.to_local(now, id, &payload))
-            }
-            (Some(Carries::Own(id)), _) if id.0 >= INTERNAL => {
-                self.to_associated(id, &payload, buf)
-            }
-            (Some(Carries::Own(id)), Work::Forward(forward)) => {
-                forward.own.on_payload(id, payload, (&self.limits, &mut self.stats));
-                None
-            }
-            (Some(Carries::Local(_) | Carries::Own(_) | Carries::Ahead(_)) | None, _) => {
-                self.stats.dropped.unknown_flow += 1;
-                None
-            }
-        }
-    }
-}
-
-impl From<StreamEnd> for FlowEnd {
-    fn from(end: StreamEnd) -> Self {
-        match end {
-            StreamEnd::Finished => Self::orderly("the proxy ended the request stream"),
-            StreamEnd::Reset(code) if code == Code::H3_NO_ERROR => Self::orderly(code.to_string()),
-            StreamEnd::Reset(code) => Self::reset_by_proxy(code),
-            StreamEnd::Failed(proxy_status) => Self::new(Code::H3_NO_ERROR, explain(&proxy_status)),
-            StreamEnd::Malformed(code, reason) => Self::new(code, reason),
+            Carries::Program(source) => self
+                .with_programs(now, |programs, cx| programs.to_program(source, payload, buf, cx))?,
         }
     }
 }

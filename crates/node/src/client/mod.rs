@@ -3,232 +3,62 @@
 //! Each hop is a QUIC connection with HTTP/3 to a proxy, and a tunnel on that connection. The
 //! packets of the first hop go through a UDP socket. The packets of every other hop and of the
 //! end-to-end connection are the payloads of a CONNECT-UDP flow of the hop before it.
+//!
+//! This file is the node itself: what it is fed, in which order it works, and how it ends. `life` says how the chain
+//! comes up and recovers, and `inbound` moves what comes through it.
 
-mod auto;
+mod build;
 mod chain;
-mod choose;
-mod divide;
-mod fetch;
-mod flow;
-mod forward;
-mod hop;
+mod config;
+mod first;
 mod inbound;
+mod life;
 pub mod local;
-mod own;
-mod peer;
-mod race;
-mod ranges;
-mod recover;
-mod relay;
-mod retry;
-mod start;
-mod tcp;
-mod timeouts;
+mod programs;
+mod recovery;
 mod transfer;
-mod upload;
 
-use std::{collections::VecDeque, net::SocketAddr, time::Instant};
+use std::{collections::VecDeque, time::Instant};
 
-use http::HeaderValue;
+use bytes::Bytes;
 use tandem_units::ByteCount;
 use tandem_wire::Code;
 pub use tandem_wire::{
     Order, TargetError, Template, TemplateError, TunnelInfo, UnknownOrder, Urgency,
 };
-use tracing::debug;
 
 use self::{
-    chain::Chain,
-    fetch::Fetch,
-    flow::FlowEnd,
-    forward::Forward,
-    hop::Hop,
+    chain::{Chain, Hop, Peer},
+    first::First,
     inbound::Inbound,
-    peer::{INSIDE_TUNNEL, Peer},
-    race::{Memory, Race, Watch},
-    recover::Recovery,
+    programs::{Context, Programs},
+    recovery::Recovery,
+    transfer::Fetch,
 };
-
-pub use self::auto::Choice;
 pub use self::{
-    own::{FlowEvent, FlowId},
-    tcp::TcpService,
+    config::{ClientConfig, FetchConfig, FlowConfig, ForwardConfig, HopConfig, Resume, Task},
+    programs::{FlowEvent, FlowId, TcpService},
+    transfer::Choice,
 };
 pub use crate::mode::{Agreement, Oversize, Repair, TunnelMode};
 use crate::{
-    error::ClientError,
+    error::{ClientError, FlowError},
     h3,
+    impossible::{self, impossible},
     limits::Limits,
-    node::{Event, Input, Node, Output, Received},
-    quic::{self, Transport},
+    node::{Event, Input, Node, Output},
+    quic::{self, ConfigError, LossDetection},
     stats::{ConnectionStats, Overhead, Stats},
-    token::Token,
 };
-
-/// Settings of a client.
-pub struct ClientConfig {
-    /// The proxies, the nearest first. Without any there is no tunnel.
-    pub hops: Vec<HopConfig>,
-    /// The task of the client.
-    pub task: Task,
-    /// The bounds on what the client uses.
-    pub limits: Limits,
-    /// A seed that makes every random choice repeatable. It is only for tests, because connection
-    /// IDs become predictable.
-    pub seed: Option<u64>,
-}
-
-/// Settings of one hop.
-#[derive(Clone)]
-pub struct HopConfig {
-    /// The proxy's URI template (RFC 9298 §2), which also names its host and port.
-    pub template: Template,
-    /// Other proxies that may take its place. The client uses the nearest one of the first hop, and of
-    /// any other hop the first one that works. They get the same token.
-    pub others: Vec<Template>,
-    /// The certificates to trust. The node sets ALPN.
-    pub tls: rustls::ClientConfig,
-    /// The settings of QUIC towards this proxy. The MTU applies to the first hop only. Other hops
-    /// use the size that fits.
-    pub transport: Transport,
-    /// The token that is sent to this proxy and to no other.
-    pub token: Option<Token>,
-    /// How payloads travel through this hop.
-    pub mode: TunnelMode,
-}
-
-impl HopConfig {
-    /// A hop with the settings that are right for tunnels, without a token, in the default mode.
-    pub fn new(template: Template, tls: rustls::ClientConfig) -> Self {
-        Self {
-            template,
-            others: Vec::new(),
-            tls,
-            transport: Transport::tunnel(),
-            token: None,
-            mode: TunnelMode::default(),
-        }
-    }
-}
-
-/// The task of a client.
-pub enum Task {
-    /// Download a file over HTTP/3, or upload one.
-    Fetch(Box<FetchConfig>),
-    /// Carry the packets of local programs, and the payloads of flows that the embedding program
-    /// opens ([`Client::open_flow`]). This needs at least one hop, but no listener.
-    Forward(Vec<ForwardConfig>),
-}
-
-/// Settings of a download, or of an upload.
-#[derive(Clone)]
-pub struct FetchConfig {
-    /// The origin's host name or its address without brackets.
-    pub host: String,
-    /// The origin's port.
-    pub port: u16,
-    /// The path and query, which begin with a slash.
-    pub path: String,
-    /// The number of streams over which the file is divided, at least 1.
-    pub streams: usize,
-    /// The length of an upload. With it the client sends this many zeros (PUT) on one stream, and
-    /// downloads nothing.
-    pub upload: Option<ByteCount>,
-    /// An earlier download of the same file that this one continues.
-    pub resume: Option<Resume>,
-    /// The certificates to trust. The node sets ALPN.
-    pub tls: rustls::ClientConfig,
-    /// The settings of QUIC towards the origin. The MTU applies only without hops. Inside a tunnel
-    /// the client uses the size that fits.
-    pub transport: Transport,
-    /// Whether reports that arrive as [`Input::TunnelInfo`] go to the origin. They are reports on a
-    /// tunnel on the path that is not this client's. Reports on the client's own tunnels go to the
-    /// origin in any case.
-    pub relays_feedback: bool,
-}
-
-impl FetchConfig {
-    /// A download over one stream.
-    pub fn new(host: String, port: u16, path: String, tls: rustls::ClientConfig) -> Self {
-        Self {
-            host,
-            port,
-            path,
-            streams: 1,
-            upload: None,
-            resume: None,
-            tls,
-            transport: Transport::default(),
-            relays_feedback: false,
-        }
-    }
-}
-
-/// An earlier download, of which a part is still there. If the origin still has the same file, the
-/// client requests the rest of it; otherwise it requests the whole file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resume {
-    /// The number of bytes that are there, from the start of the file without a gap.
-    pub offset: u64,
-    /// The validator of the file, from [`Event::ResponseStarted`] of the earlier download.
-    pub validator: HeaderValue,
-}
-
-/// Settings of a flow.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowConfig {
-    /// The target: a host name, or an address without brackets.
-    pub host: String,
-    /// The target's port.
-    pub port: u16,
-    /// The urgency of the payloads. More urgent ones go first, in both directions of the tunnel.
-    pub urgency: Urgency,
-    /// The weight of the flow among flows of the same urgency, in both directions of the tunnel: 1
-    /// to 64. It has less effect on capsules, because the engine holds two congestion windows of
-    /// them, which flows share evenly.
-    pub weight: u8,
-    /// What becomes of payloads that fit no datagram of the tunnel. For a QUIC connection of the
-    /// embedding program, [`Oversize::Drop`] is right, because QUIC finds out by probing what fits.
-    pub oversize: Oversize,
-}
-
-impl FlowConfig {
-    /// A flow with the default urgency and weight.
-    pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self {
-            host: host.into(),
-            port,
-            urgency: Urgency::default(),
-            weight: 1,
-            oversize: Oversize::default(),
-        }
-    }
-}
-
-/// Settings of a listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForwardConfig {
-    /// The address to which local programs send.
-    pub listen: SocketAddr,
-    /// The flow of each local program.
-    pub flow: FlowConfig,
-}
-
-impl ForwardConfig {
-    /// A listener whose flows have the default urgency and weight.
-    pub fn new(listen: SocketAddr, target_host: impl Into<String>, target_port: u16) -> Self {
-        Self { listen, flow: FlowConfig::new(target_host, target_port) }
-    }
-}
 
 /// The use of the chain.
 enum Work {
-    Fetch(Box<Fetch>),
-    Forward(Box<Forward>),
+    Transfer(Box<Fetch>),
+    Programs(Box<Programs>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Life {
+enum ClientPhase {
     /// The client has not been polled yet.
     New,
     Running,
@@ -245,37 +75,75 @@ enum Life {
 /// A client.
 pub struct Client {
     chain: Chain,
+    /// The choice of the first peer.
+    first: First,
     work: Work,
-    limits: Limits,
-    life: Life,
-    began: Option<Instant>,
-    /// The race for the first peer.
-    race: Race,
-    /// What is known of the addresses of the first peer.
-    memory: Memory,
-    watch: Watch,
     recovery: Recovery,
+    life: ClientPhase,
     /// Hops whose connections have ended. What arrived before is passed on first.
     lost: VecDeque<(usize, ClientError)>,
     /// Whether the client ends if a proxy grants another mode than was asked for.
     requires_mode: bool,
-    tcp: tcp::Connections,
     outputs: VecDeque<Output>,
     next_socket: u64,
+    limits: Limits,
     stats: Stats,
 }
 
+/// What the embedding program does with a client.
 impl Client {
+    /// A client that starts at the first poll.
+    pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
+        build::client(config)
+    }
+
+    /// Makes the client end with an error if a proxy grants another mode than was asked for.
+    pub fn require_mode(&mut self) {
+        self.requires_mode = true;
+    }
+
+    /// Makes the client send a random identifier with each request and log what becomes of it, so that its log can be
+    /// joined with those of the servers. No two requests have the same, so that servers cannot compare them.
+    pub fn trace_requests(&mut self) {
+        self.chain.peers().for_each(Peer::trace_requests);
+    }
+
+    /// Makes a client that carries the packets of local programs request a flow to each target before
+    /// it opens the sockets. A wrong token, a refused target or an unknown host then ends the client
+    /// at its start, or is an attempt to repeat ([`Limits::retry`]).
+    /// The first program of each listener gets the flow that was requested ahead.
+    pub fn check_targets(&mut self) {
+        if let Work::Programs(programs) = &mut self.work {
+            programs.check_targets();
+        }
+    }
+
+    /// Adds a way in which local programs give TCP connections to this client, before it is first
+    /// polled. The client must have the task [`Task::Forward`].
+    ///
+    /// A client that carries TCP only waits longer before a packet counts as lost
+    /// ([`LossDetection::BehindRepair`]), so that reordering costs nothing. For UDP payloads that are
+    /// repaired the wait would be a loss of time.
+    pub fn add_tcp_service(&mut self, service: TcpService) {
+        let Work::Programs(programs) = &mut self.work else { return }; // it has no use for it
+        programs.add_tcp_service(service);
+        if programs.has_only_tcp() {
+            for hop in &mut self.chain.hops {
+                hop.peer.settings.transport.loss_detection = LossDetection::BehindRepair;
+            }
+        }
+    }
+
     /// The counters of the client. `to_target` counts payloads that enter the tunnel, `to_client`
     /// those that leave it.
     pub fn stats(&mut self) -> Stats {
+        self.stats.internal_errors += impossible::take();
         let mut stats = self.stats;
         self.chain.add_to(&mut stats);
         match &self.work {
-            Work::Fetch(fetch) => fetch.add_to(&mut stats.feedback),
-            Work::Forward(forward) => stats.flows_open = forward.len() as u64,
+            Work::Transfer(fetch) => fetch.add_to(&mut stats.feedback),
+            Work::Programs(programs) => programs.add_to(&mut stats),
         }
-        stats.tcp.open = self.tcp.len() as u64;
         stats
     }
 
@@ -290,6 +158,14 @@ impl Client {
         self.chain.overhead()
     }
 
+    /// The bytes of an upload's body that the connection has taken; 0 for a download.
+    pub fn uploaded(&self) -> u64 {
+        match &self.work {
+            Work::Transfer(fetch) => fetch.uploaded(),
+            Work::Programs(_) => 0,
+        }
+    }
+
     /// What was agreed on with the last proxy. `None` if it has granted no flow yet.
     pub fn agreement(&self) -> Option<Agreement> {
         self.chain.hops.last()?.tunnel.agreement()
@@ -300,29 +176,126 @@ impl Client {
         ByteCount::from(self.chain.hops.first().map_or(0, |hop| hop.tunnel.queued()))
     }
 
-    /// The transfer and its connection to the origin, if the client has this task.
-    fn fetch(&mut self) -> Option<(&mut Fetch, &mut Peer)> {
-        match (&mut self.work, &mut self.chain.origin) {
-            (Work::Fetch(fetch), Some(origin)) => Some((fetch, origin)),
-            _ => None,
+    /// Opens a flow. [`FlowEvent::Opened`] or [`FlowEvent::Ended`] follows. While the tunnel is down,
+    /// the flow waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The target is malformed, or the client has [`Limits::local_flows`] flows already, or it does not carry flows
+    /// ([`Task::Forward`]), or it is ending, or the name of the flow is in use.
+    pub fn open_flow(&mut self, id: FlowId, config: FlowConfig) -> Result<(), FlowError> {
+        let Self { work: Work::Programs(programs), chain, limits, stats, life, .. } = self else {
+            return Err(FlowError::NotOpen);
+        };
+        let (Some(hop), ClientPhase::New | ClientPhase::Running) = (chain.hops.last_mut(), life)
+        else {
+            return Err(FlowError::NotOpen);
+        };
+        programs.open(id, config, limits, hop)?;
+        stats.flows += 1;
+        Ok(())
+    }
+
+    /// Sends a payload on a flow. While the flow is not granted, the client keeps as many payloads
+    /// as [`Limits::early_datagrams_per_flow`] says.
+    ///
+    /// # Errors
+    ///
+    /// The payload was dropped.
+    pub fn send_on_flow(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        payload: &Bytes,
+    ) -> Result<(), FlowError> {
+        let sent = self.with_programs(now, |programs, cx| programs.send(id, payload, cx));
+        sent.unwrap_or(Err(FlowError::NotOpen))
+    }
+
+    /// The largest payload in bytes that a flow carries at present. `None`: the proxy has not granted
+    /// the flow, or there is no such flow.
+    pub fn max_payload(&mut self, id: FlowId) -> Option<usize> {
+        match &self.work {
+            Work::Programs(programs) => programs.max_payload(id, self.chain.hops.last_mut()?),
+            Work::Transfer(_) => None,
         }
     }
 
-    /// The flows of local programs and the hop that carries them, if the client has this task.
-    fn forward(&mut self) -> Option<(&mut Forward, &mut Hop)> {
-        match (&mut self.work, self.chain.hops.last_mut()) {
-            (Work::Forward(forward), Some(hop)) => Some((forward, hop)),
-            _ => None,
+    /// Closes a flow. Its last payloads have [`Limits::last_words`] to leave, then its request stream
+    /// is closed. There are no further events of the flow.
+    pub fn close_flow(&mut self, now: Instant, id: FlowId) {
+        self.with_programs(now, |programs, cx| programs.close(id, cx));
+    }
+
+    /// Whether the innermost tunnel's queue is so short that a program that can wait should send
+    /// more. A program that sends without waiting fills the queue, which then drops payloads.
+    pub fn takes_payloads(&self) -> bool {
+        /// A share of the queue that keeps a link of 100 Mbit/s busy for 20 ms.
+        const SHARE: usize = 4;
+        let queued = self.chain.hops.last().map_or(0, |hop| hop.tunnel.queued());
+        queued < self.limits.tunnel_queue / SHARE
+    }
+
+    /// The next event of a flow that the program opened. Take all events after each round of outputs:
+    /// a flow drops payloads when [`Limits::flow_queue`] of them wait.
+    pub fn poll_flow_event(&mut self) -> Option<(FlowId, FlowEvent)> {
+        match &mut self.work {
+            Work::Programs(programs) => programs.poll_event(),
+            Work::Transfer(_) => None,
         }
+    }
+}
+
+impl Client {
+    /// The transfer and its connection to the origin, if the client has this task.
+    fn transfer(&mut self) -> Option<(&mut Fetch, &mut Peer)> {
+        match (&mut self.work, &mut self.chain.origin) {
+            (Work::Transfer(fetch), Some(origin)) => Some((fetch, origin)),
+            (Work::Transfer(_), None) => impossible("a transfer has an origin"),
+            (Work::Programs(_), _) => None,
+        }
+    }
+
+    /// Lets the programs do something with the hop that carries their flows, and then does what they want of the
+    /// client. `None`: the client has no programs but a transfer.
+    fn with_programs<R>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut Programs, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let Self { work: Work::Programs(programs), chain, .. } = self else { return None };
+        let Some(hop) = chain.hops.last_mut() else {
+            return impossible("flows of programs have a hop");
+        };
+        let mut cx = Context {
+            now,
+            hop,
+            limits: &self.limits,
+            stats: &mut self.stats,
+            outputs: &mut self.outputs,
+            next_socket: &mut self.next_socket,
+            jitter: &mut self.recovery.jitter,
+            is_running: matches!(self.life, ClientPhase::New | ClientPhase::Running),
+            verdict: None,
+        };
+        let result = act(programs, &mut cx);
+        if let Some(verdict) = cx.verdict {
+            self.obey(now, verdict);
+        }
+        Some(result)
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
     }
 
     /// Starts to close the client's connections. No effect if the client is ending already.
     fn end(&mut self, now: Instant, result: Result<(), ClientError>) {
-        if matches!(self.life, Life::New | Life::Running) {
+        if matches!(self.life, ClientPhase::New | ClientPhase::Running) {
             let left = self.chain.len();
-            self.life = Life::Ending { left, until: now + self.limits.last_words, result };
-            self.end_all_tcp();
-            self.end_race(now);
+            self.life = ClientPhase::Ending { left, until: now + self.limits.last_words, result };
+            self.with_programs(now, Programs::end_all);
+            self.first.end(now, &mut self.chain);
             if self.chain.origin.is_some() {
                 self.close_next(now);
             }
@@ -331,12 +304,12 @@ impl Client {
 
     /// Continues the end of the client. `None`: it has done something.
     fn continue_end(&mut self, now: Instant) -> Option<Output> {
-        let Life::Ending { left, until, result } = &self.life else {
+        let ClientPhase::Ending { left, until, result } = &self.life else {
             return Some(Output::Wait(self.next_timeout()));
         };
         let Some(index) = left.checked_sub(1) else {
             let event = Event::Closed(result.clone());
-            self.life = Life::Ended;
+            self.life = ClientPhase::Ended;
             return Some(Output::Event(event));
         };
         let until = *until;
@@ -353,113 +326,26 @@ impl Client {
     /// Closes the innermost connection that is left.
     fn close_next(&mut self, now: Instant) {
         let last_words = now + self.limits.last_words;
-        let Life::Ending { left, until, .. } = &mut self.life else { return };
-        let Some(index) = left.checked_sub(1) else { return };
+        let ClientPhase::Ending { left, until, .. } = &mut self.life else {
+            return impossible("only a client that ends closes its connections");
+        };
+        let Some(index) = left.checked_sub(1) else {
+            return impossible("a client that has closed all connections has ended");
+        };
         (*left, *until) = (index, last_words);
-        if let Some(peer) = self.chain.peer(index) {
-            peer.close(now, Code::H3_NO_ERROR, "");
+        match self.chain.peer(index) {
+            Some(peer) => peer.close(now, Code::H3_NO_ERROR, ""),
+            None => impossible("each connection has its place in the chain"),
         }
     }
 
     fn protocol_error(&mut self, now: Instant, index: usize, error: &h3::ConnectionError) {
-        let Some(peer) = self.chain.peer(index) else { return };
+        let Some(peer) = self.chain.peer(index) else {
+            return impossible("only a connection violates a protocol");
+        };
         peer.close(now, error.code, &error.reason.to_string());
         let peer = peer.settings.authority.clone();
         self.end(now, Err(ClientError::Protocol { peer, reason: error.reason.clone() }));
-    }
-
-    /// Handles the events of all connections. Returns whether there was one.
-    fn take_events(&mut self, now: Instant) -> bool {
-        let mut any = self.take_race_events(now);
-        for index in 0..self.chain.len() {
-            while let Some(event) = self.chain.peer(index).and_then(|peer| peer.poll_event(now)) {
-                any = true;
-                match event {
-                    Ok(event) => self.on_quic_event(now, index, &event),
-                    Err(error) => self.protocol_error(now, index, &error),
-                }
-                while let Some(event) =
-                    self.chain.peer(index).and_then(|peer| peer.session.poll_event())
-                {
-                    if self.chain.is_origin(index) {
-                        self.on_origin_event(now, event);
-                    } else {
-                        self.on_hop_event(now, index, event);
-                    }
-                }
-            }
-        }
-        any
-    }
-
-    fn on_quic_event(&mut self, now: Instant, index: usize, event: &quic::Event) {
-        match event {
-            quic::Event::Lost(reason) => {
-                let Some(peer) = self.chain.peer(index) else { return };
-                let error = peer.lost(reason, &self.limits);
-                if self.chain.is_origin(index) {
-                    self.on_peer_failed(now, index, error);
-                } else {
-                    self.lost.push_back((index, error));
-                }
-            }
-            quic::Event::Connected => self.on_connected(index),
-            quic::Event::MoreStreams => {
-                let is_origin = self.chain.is_origin(index);
-                if let Some((fetch, origin)) = self.fetch().filter(|_| is_origin) {
-                    fetch.send_requests(origin);
-                } else if let Some((forward, hop)) = self.forward() {
-                    forward.request_waiting(hop);
-                    self.request_waiting_tcp();
-                }
-            }
-            quic::Event::Datagrams => {
-                if let Some(hop) = self.chain.hops.get_mut(index) {
-                    hop.tunnel.on_datagrams();
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn on_hop_event(&mut self, now: Instant, index: usize, event: h3::Event) {
-        let Some(event) = self.take_tcp_event(now, index, event) else { return };
-        match event {
-            h3::Event::Settings => self.on_hop_settings(now, index),
-            h3::Event::Response(stream, head) => {
-                self.on_flow_response(now, index, stream, &head);
-                self.tell_of_change(now, index);
-            }
-            h3::Event::Body(stream) => {
-                if let Some(hop) = self.chain.hops.get_mut(index) {
-                    hop.tunnel.on_readable(stream);
-                }
-            }
-            h3::Event::Writable(stream) => {
-                if let Some(hop) = self.chain.hops.get_mut(index) {
-                    hop.tunnel.on_writable(stream);
-                }
-            }
-            h3::Event::Failed(stream, code) => {
-                // The stream is reset already, so the code of this end is not sent.
-                let end = FlowEnd::reset_by_proxy(code);
-                self.on_flow_closed(now, index, stream, &end);
-            }
-            h3::Event::GoAway => {
-                debug!(index, "the proxy is going away");
-                self.watch.is_draining |= index == 0; // the next round looks for another
-            }
-            h3::Event::Request(..) => {} // a client's session refuses requests
-        }
-    }
-
-    /// Handles a connection that failed, or could not be opened.
-    fn on_peer_failed(&mut self, now: Instant, index: usize, error: ClientError) {
-        if self.chain.is_origin(index) && self.is_origin_connected() {
-            self.end(now, Err(error));
-        } else {
-            self.on_hop_failed(now, index, error);
-        }
     }
 
     /// Moves packets outwards, and lets an upload follow the reports on this client's end of its
@@ -467,17 +353,25 @@ impl Client {
     fn transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let output = self.chain.transmit(now, buf, &mut self.stats);
         if let Some(info) = self.chain.take_own_report()
-            && let Some((fetch, origin)) = self.fetch()
+            && let Some((fetch, origin)) = self.transfer()
         {
             fetch.follow(now, origin, info);
         }
-        output.or_else(|| self.transmit_race(now, buf))
+        output.or_else(|| self.first.transmit(now, &self.chain, buf))
     }
 
     /// Does one round of work. `None`: there was progress, so another round is needed.
+    ///
+    /// The order matters. Events come first, since they may end what the rest works with. What the client has to say
+    /// waits in `outputs` and leaves before anything else is done, so that the queue stays short. What comes in is
+    /// passed on before the loss of its connection is handled, and before anything is sent, so that acknowledgements
+    /// and answers of the connection inside leave in the same round: first what travelled beside a connection, then
+    /// what an egress has in order, then what is new. Packets leave after that, from the innermost connection outwards.
+    /// Programs are asked for more only when there is nothing left to send, because the queue may then have room. The
+    /// client ends, or waits, when none of this has anything to do.
     fn step(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let any_event = self.take_events(now);
-        self.pull_tcp();
+        self.pull(now);
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
@@ -504,16 +398,21 @@ impl Client {
         if let Some(output) = self.transmit(now, buf) {
             return Some(output);
         }
-        if self.pull_tcp() {
+        if self.pull(now) {
             return None;
         }
         self.continue_end(now)
     }
 
+    /// Asks the programs for bytes whose streams have sent most of what they had. Returns whether there was one.
+    fn pull(&mut self, now: Instant) -> bool {
+        self.with_programs(now, Programs::pull).unwrap_or(false)
+    }
+
     /// Handles the end of a hop's connection, after everything that arrived before has been passed
     /// on.
     fn take_lost(&mut self, now: Instant) -> bool {
-        let Some((index, error)) = self.lost.pop_front() else { return false };
+        let Some((index, error)) = self.lost.pop_front() else { return false }; // none has ended
         let hop = self.chain.hops.get_mut(index);
         if hop.is_some_and(|hop| hop.tunnel.end(now)) {
             self.lost.push_back((index, error)); // the payloads that it releases come first
@@ -522,33 +421,52 @@ impl Client {
         }
         true
     }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        for index in 0..self.chain.len() {
+            let Some(peer) = self.chain.peer(index) else {
+                return impossible("each connection has its place in the chain");
+            };
+            peer.handle_timeout(now);
+            if peer.deadline.is_some_and(|deadline| deadline <= now) {
+                peer.deadline = None;
+                let (peer, timeout) = (peer.settings.authority.clone(), self.limits.setup_timeout);
+                self.on_peer_failed(now, index, ClientError::NoAnswer { peer, timeout });
+            }
+        }
+        for hop in &mut self.chain.hops {
+            hop.handle_timeout(now);
+        }
+        self.check_suspicion(now);
+        self.with_first(now, First::handle_timeout);
+        self.look_elsewhere(now);
+        self.with_programs(now, Programs::handle_timeout);
+        if let Some((fetch, origin)) = self.transfer() {
+            fetch.handle_timeout(now, origin);
+        }
+        self.recover(now);
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        let work = match &self.work {
+            Work::Programs(programs) => programs.next_timeout(),
+            Work::Transfer(fetch) => fetch.next_timeout(),
+        };
+        let is_running = self.life == ClientPhase::Running;
+        [
+            self.first.next_timeout(is_running, &self.limits),
+            self.recovery.next_timeout(),
+            self.chain.next_timeout(),
+        ]
+        .into_iter()
+        .fold(work, quic::earliest)
+    }
 }
 
 impl Node for Client {
     fn handle(&mut self, now: Instant, input: Input) {
         match input {
-            Input::Datagram(received) if self.race.position(received.socket).is_some() => {
-                self.on_race_datagram(now, received);
-            }
-            Input::Datagram(received) if received.socket == self.chain.outer_socket => {
-                let Received { remote, local_ip, ecn, payload, .. } = received;
-                self.chain.count_outer(1, payload.len());
-                self.watch.heard = Some(now);
-                self.arrive(now, 0, payload, (remote, local_ip, ecn));
-            }
-            Input::Datagram(received) => {
-                let Some(received) = self.from_associated(now, received) else { return };
-                let Self { work, chain, limits, stats, .. } = self;
-                if let (Work::Forward(forward), Some(hop)) = (work, chain.hops.last_mut()) {
-                    let (socket, local_ip) = (received.socket, received.local_ip);
-                    let event = forward.from_local(now, received, hop, (limits, stats));
-                    if let Some(Event::TooLarge { local: peer, len, fits }) = event {
-                        let too_big = Output::PacketTooBig { socket, peer, local_ip, len, fits };
-                        self.outputs.push_back(too_big);
-                    }
-                    self.outputs.extend(event.map(Output::Event));
-                }
-            }
+            Input::Datagram(received) => self.on_datagram(now, received),
             Input::Timeout => self.handle_timeout(now),
             Input::SocketOpened { socket, result } => self.on_socket_opened(now, socket, result),
             Input::SocketFailed { socket, error } => self.on_socket_failed(now, socket, error),
@@ -558,20 +476,22 @@ impl Node for Client {
             Input::ServiceResolved { query, result, progress } => {
                 self.on_service_resolved(now, query, (result, progress));
             }
-            Input::Tcp(input) => self.on_tcp(now, input),
+            Input::Tcp(input) => {
+                self.with_programs(now, |programs, cx| programs.on_tcp(input, cx));
+            }
             Input::BodyCredit { bytes } => {
-                if let Some((fetch, _)) = self.fetch() {
+                if let Some((fetch, _)) = self.transfer() {
                     fetch.add_credit(bytes);
                 }
             }
             Input::TunnelInfo(info) => {
-                if let Some((fetch, _)) = self.fetch()
+                if let Some((fetch, _)) = self.transfer()
                     && fetch.relay(now, info)
                 {
                     self.stats.feedback.used += 1;
                 }
             }
-            Input::Shutdown if matches!(self.work, Work::Fetch(_)) => {
+            Input::Shutdown if matches!(self.work, Work::Transfer(_)) => {
                 self.end(now, Err(ClientError::Interrupted));
             }
             Input::Shutdown => self.end(now, Ok(())),
@@ -584,10 +504,10 @@ impl Node for Client {
     }
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
-        if self.life == Life::New {
-            self.life = Life::Running;
-            self.began = Some(now);
-            self.begin(now);
+        if self.life == ClientPhase::New {
+            self.life = ClientPhase::Running;
+            self.chain.began = Some(now);
+            self.with_first(now, First::begin);
         }
         loop {
             buf.clear();

@@ -54,14 +54,14 @@ impl Incoming {
 /// The streams of this end that continue its requests.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    parts: BTreeMap<StreamId, Part>,
+    parts: BTreeMap<StreamId, SendingPart>,
     /// The request stream of each current continuation stream.
     request_of: BTreeMap<StreamId, StreamId>,
 }
 
 /// The part of a request's bytes that is being sent.
 #[derive(Debug, Default)]
-struct Part {
+struct SendingPart {
     /// The stream that carries it. `None`: the request stream.
     stream: Option<StreamId>,
     /// What of the stream's beginning has not been sent.

@@ -20,7 +20,7 @@ const MAX_CONTROL_FRAME: usize = 4096;
 
 /// A unidirectional stream that the peer opened.
 #[derive(Debug)]
-enum Peer {
+enum PeerStream {
     /// The stream's type is not complete. These are its received bytes, at most 8.
     TypeUnknown(BytesMut),
     /// A continuation stream whose request stream is not known yet. These are the received bytes of its
@@ -32,7 +32,7 @@ enum Peer {
 
 /// What a unidirectional stream of the peer has.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum PeerStreamItem {
     /// A frame of the control stream.
     Frame(Frame),
     /// The stream continues this request stream. Its bytes follow, and are not read here.
@@ -46,7 +46,7 @@ pub(super) struct ControlStreams {
     ours: Option<StreamId>,
     /// The bytes that could not be sent yet. The stream's type and SETTINGS are the first.
     unsent: BytesMut,
-    peers: BTreeMap<StreamId, Peer>,
+    peers: BTreeMap<StreamId, PeerStream>,
     /// The types of the peer's critical streams, each of which is allowed once.
     seen: Vec<VarInt>,
 }
@@ -86,7 +86,7 @@ impl ControlStreams {
     }
 
     fn flush(&mut self, connection: &mut Connection) {
-        let Some(stream) = self.ours else { return };
+        let Some(stream) = self.ours else { return }; // the peer allows none yet
         let mut data = self.unsent.split().freeze();
         if let Ok(Write::Blocked) = connection.write(stream, &mut data) {
             self.unsent.extend_from_slice(&data);
@@ -98,20 +98,22 @@ impl ControlStreams {
         &mut self,
         connection: &mut Connection,
         stream: StreamId,
-    ) -> Result<Option<Item>, ConnectionError> {
+    ) -> Result<Option<PeerStreamItem>, ConnectionError> {
         loop {
-            let peer =
-                self.peers.entry(stream).or_insert_with(|| Peer::TypeUnknown(BytesMut::new()));
-            if let Peer::Control(decoder) = peer
+            let peer = self
+                .peers
+                .entry(stream)
+                .or_insert_with(|| PeerStream::TypeUnknown(BytesMut::new()));
+            if let PeerStream::Control(decoder) = peer
                 && let Some(frame) = decoder.next()?
             {
-                return Ok(Some(Item::Frame(frame)));
+                return Ok(Some(PeerStreamItem::Frame(frame)));
             }
             let read = match peer {
-                Peer::TypeUnknown(bytes) | Peer::Continuation(bytes) => {
+                PeerStream::TypeUnknown(bytes) | PeerStream::Continuation(bytes) => {
                     connection.read(stream, missing(bytes))
                 }
-                Peer::Control(_) | Peer::Qpack(_) => read(connection, stream),
+                PeerStream::Control(_) | PeerStream::Qpack(_) => read(connection, stream),
             };
             let data = match read {
                 Read::Data(data) => data,
@@ -119,19 +121,19 @@ impl ControlStreams {
                 Read::Finished | Read::Reset(_) => return self.on_end(stream),
             };
             match peer {
-                Peer::Control(decoder) => decoder.push(data),
-                Peer::Qpack(instructions) => instructions.take(&data)?,
-                Peer::TypeUnknown(bytes) => {
+                PeerStream::Control(decoder) => decoder.push(data),
+                PeerStream::Qpack(instructions) => instructions.take(&data)?,
+                PeerStream::TypeUnknown(bytes) => {
                     bytes.extend_from_slice(&data);
                     if let Ok(stream_type) = VarInt::decode(&mut bytes.clone()) {
                         self.on_type(connection, stream, stream_type)?;
                     }
                 }
-                Peer::Continuation(bytes) => {
+                PeerStream::Continuation(bytes) => {
                     bytes.extend_from_slice(&data);
                     if let Ok(request) = VarInt::decode(&mut bytes.clone()) {
                         self.peers.remove(&stream);
-                        return Ok(Some(Item::Continues(StreamId(request.get()))));
+                        return Ok(Some(PeerStreamItem::Continues(StreamId(request.get()))));
                     }
                 }
             }
@@ -147,12 +149,12 @@ impl ControlStreams {
         let peer = match stream_type {
             STREAM_TYPE_CONTROL => {
                 let decoder = FrameDecoder::new(StreamKind::Control, MAX_CONTROL_FRAME);
-                Peer::Control(Box::new(decoder))
+                PeerStream::Control(Box::new(decoder))
             }
-            STREAM_TYPE_QPACK_ENCODER => Peer::Qpack(QpackStream::Encoder),
-            STREAM_TYPE_QPACK_DECODER => Peer::Qpack(QpackStream::decoder()),
+            STREAM_TYPE_QPACK_ENCODER => PeerStream::Qpack(QpackStream::Encoder),
+            STREAM_TYPE_QPACK_DECODER => PeerStream::Qpack(QpackStream::decoder()),
             STREAM_TYPE_CONTINUATION => {
-                self.peers.insert(stream, Peer::Continuation(BytesMut::new()));
+                self.peers.insert(stream, PeerStream::Continuation(BytesMut::new()));
                 return Ok(());
             }
             STREAM_TYPE_PUSH => {
@@ -194,14 +196,14 @@ impl ControlStreams {
         Ok(())
     }
 
-    fn on_end(&mut self, stream: StreamId) -> Result<Option<Item>, ConnectionError> {
+    fn on_end(&mut self, stream: StreamId) -> Result<Option<PeerStreamItem>, ConnectionError> {
         match self.peers.remove(&stream) {
             // RFC 9114 §6.2.1 and RFC 9204 §4.2: critical streams must not be closed.
-            Some(Peer::Control(_) | Peer::Qpack(_)) => Err(ConnectionError {
+            Some(PeerStream::Control(_) | PeerStream::Qpack(_)) => Err(ConnectionError {
                 code: Code::H3_CLOSED_CRITICAL_STREAM,
                 reason: "the peer closed a control or QPACK stream".into(),
             }),
-            Some(Peer::TypeUnknown(_) | Peer::Continuation(_)) | None => Ok(None),
+            Some(PeerStream::TypeUnknown(_) | PeerStream::Continuation(_)) | None => Ok(None),
         }
     }
 }

@@ -213,7 +213,7 @@ impl Session {
     /// Fails the tunnel of which most waits to be read, if so much waits that the others might have to
     /// stop.
     fn stop_stalled(&mut self, connection: &mut Connection) {
-        let Some(stalled) = connection.stalled() else { return };
+        let Some(stalled) = connection.stalled() else { return }; // little waits
         let request = self.incoming.request_of(stalled).unwrap_or(stalled);
         if self.requests.get(&request).is_some_and(|request| request.is_tunnel()) {
             self.fail(connection, request, Code::H3_EXCESSIVE_LOAD);
@@ -343,7 +343,7 @@ impl Session {
             return;
         }
         let stream = self.outgoing.request_of(stream).unwrap_or(stream);
-        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let Some(request) = self.requests.get_mut(&stream) else { return }; // it has ended
         if let Ok(Write::Done) = request.flush(connection, stream) {
             self.events.push_back(Event::Writable(stream));
         }
@@ -422,7 +422,7 @@ impl Session {
         head: &ResponseHead,
         end: End,
     ) {
-        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let Some(request) = self.requests.get_mut(&stream) else { return }; // it has ended
         request.queue(head_frame(&head.encode()), end);
         if request.flush(connection, stream).is_err() {
             tracing::debug!(%stream, "the peer stopped the stream before the response was sent");
@@ -434,7 +434,7 @@ impl Session {
     /// Begins a body of exactly `len` bytes. It is one DATA frame, whose payload
     /// [`Session::write_body`] writes.
     pub(crate) fn begin_body(&mut self, stream: StreamId, len: usize) {
-        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let Some(request) = self.requests.get_mut(&stream) else { return }; // it has ended
         let mut header = BytesMut::with_capacity(16);
         encode_data_header(len, &mut header);
         request.queue(header.freeze(), End::More);
@@ -458,7 +458,7 @@ impl Session {
     /// Notes that what is written next to a body begins a frame, so that it may go on another stream than
     /// what came before.
     pub(crate) fn begin_frame(&mut self, connection: &mut Connection, stream: StreamId) {
-        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let Some(request) = self.requests.get_mut(&stream) else { return }; // it has ended
         let may_continue = self.peer_settings.is_some_and(|settings| settings.continuation);
         if let Some(frame) = self.outgoing.begin_frame(connection, stream, may_continue) {
             request.queue(frame, End::More);
@@ -486,7 +486,7 @@ impl Session {
         stream: StreamId,
         rest: Bytes,
     ) {
-        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let Some(request) = self.requests.get_mut(&stream) else { return }; // it has ended
         self.outgoing.finish(connection, stream);
         request.queue(rest, End::Last);
         if request.flush(connection, stream).is_err() {
@@ -555,7 +555,7 @@ impl Session {
 
     /// Asks the peer to stop sending on a stream (server). Queued frames are still sent.
     pub(crate) fn stop_reading(&mut self, connection: &mut Connection, stream: StreamId) {
-        let Some(request) = self.requests.get_mut(&stream) else { return };
+        let Some(request) = self.requests.get_mut(&stream) else { return }; // it has ended
         request.stop_reading();
         // RFC 9114 §4.1: "The error code H3_NO_ERROR SHOULD be used when requesting that the client
         // stop sending on the request stream."

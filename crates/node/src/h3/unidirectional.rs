@@ -2,7 +2,9 @@
 
 use tandem_wire::{Code, Frame};
 
-use super::{ConnectionError, Event, Session, Side, control_stream::Item, peer_ids::cancel_push};
+use super::{
+    ConnectionError, Event, Session, Side, control_stream::PeerStreamItem, peer_ids::cancel_push,
+};
 use crate::quic::{Connection, StreamId};
 
 impl Session {
@@ -17,8 +19,8 @@ impl Session {
         }
         while let Some(item) = self.control.read(connection, stream)? {
             let frame = match item {
-                Item::Frame(frame) => frame,
-                Item::Continues(request) => {
+                PeerStreamItem::Frame(frame) => frame,
+                PeerStreamItem::Continues(request) => {
                     self.on_continuation(connection, stream, request);
                     return Ok(());
                 }

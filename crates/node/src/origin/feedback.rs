@@ -28,7 +28,7 @@ impl Origin {
         if status != StatusCode::OK {
             return self.refuse(id, &http::Method::CONNECT, answer::plain(status));
         }
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         let head = ResponseHead { status, headers: HeaderMap::new() };
         carrier.respond(id.1, &head, End::More);
         self.channels.insert(id.0, id.1);
@@ -66,7 +66,7 @@ impl Origin {
     }
 
     fn apply(&mut self, now: Instant, id: ConnectionId, info: Result<TunnelInfo, TunnelInfoError>) {
-        let Some(mut carrier) = self.server.carrier(id) else { return };
+        let Some(mut carrier) = self.server.carrier(id) else { return }; // the client has gone
         let feedback = &mut self.stats.feedback;
         match info.map(|info| carrier.quic().apply_feedback(now, &info)) {
             Ok(Applied::Used) => feedback.used += 1,

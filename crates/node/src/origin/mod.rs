@@ -23,6 +23,7 @@ use crate::{
     Serves,
     h3::{self, Body, End},
     hand_over::BusyNodes,
+    impossible::{self, impossible},
     limits::Limits,
     node::{
         Event, FileError, FileId, FileMeta, Input, Node, Output, Received, SocketId, SocketKind,
@@ -82,17 +83,17 @@ const LISTEN: SocketId = SocketId(0);
 type RequestId = (ConnectionId, StreamId);
 
 /// A request whose response is not complete.
-struct Exchange {
+struct OpenRequest {
     head: RequestHead,
     path: Vec<String>,
     file: FileId,
-    state: State,
+    state: ResponseState,
     began: Instant,
     /// The status of the response, and how many bytes of its body were sent.
     sent: (Option<StatusCode>, u64),
 }
 
-enum State {
+enum ResponseState {
     /// The file is being opened.
     Opening,
     /// The file is being sent. `next` is the position of the next byte to read, and `end` is the
@@ -102,11 +103,11 @@ enum State {
 }
 
 /// The bytes of files that wait to be sent on a connection.
-fn chunks_of(exchanges: &BTreeMap<RequestId, Exchange>, id: ConnectionId) -> u64 {
+fn chunks_of(exchanges: &BTreeMap<RequestId, OpenRequest>, id: ConnectionId) -> u64 {
     let of_connection = exchanges.range((id, StreamId(0))..=(id, StreamId(u64::MAX)));
     let unsent = of_connection.map(|(_, exchange)| match &exchange.state {
-        State::Opening => 0,
-        State::Sending { unsent, .. } => unsent.len() as u64,
+        ResponseState::Opening => 0,
+        ResponseState::Sending { unsent, .. } => unsent.len() as u64,
     });
     unsent.sum()
 }
@@ -119,7 +120,7 @@ pub struct Origin {
     /// Whether the congestion controller uses reports.
     takes_reports: bool,
     takes_uploads: bool,
-    exchanges: BTreeMap<RequestId, Exchange>,
+    exchanges: BTreeMap<RequestId, OpenRequest>,
     requests_by_file: BTreeMap<FileId, RequestId>,
     /// The number of missing bytes of each upload.
     uploads: BTreeMap<RequestId, u64>,
@@ -170,6 +171,7 @@ impl Origin {
 
     /// Returns the counters of the origin.
     pub fn stats(&mut self) -> Stats {
+        self.stats.internal_errors += impossible::take();
         let mut stats = self.stats;
         self.server.add_to(&mut stats, |_, _| {});
         stats
@@ -277,8 +279,14 @@ impl Origin {
             path.push(INDEX.to_owned());
         }
         let file = self.open_file(id, path.clone());
-        let exchange =
-            Exchange { head, path, file, state: State::Opening, began: now, sent: (None, 0) };
+        let exchange = OpenRequest {
+            head,
+            path,
+            file,
+            state: ResponseState::Opening,
+            began: now,
+            sent: (None, 0),
+        };
         self.exchanges.insert(id, exchange);
     }
 
@@ -298,7 +306,9 @@ impl Origin {
             }
             return;
         };
-        let Some(exchange) = self.exchanges.get(&id) else { return };
+        let Some(exchange) = self.exchanges.get(&id) else {
+            return impossible("a file that is open is of a request");
+        };
         let name = exchange.path.last().map_or("", String::as_str);
         match result {
             Ok(meta) => {
@@ -329,7 +339,7 @@ impl Origin {
         self.stats.requests_refused += 1;
         let status = head.status.as_u16();
         debug!(connection = id.0.0, stream = id.1.0, status, "request refused");
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         let has_body = *method != Method::HEAD && !body.is_empty();
         let end = if has_body { End::More } else { End::Last };
         carrier.respond(id.1, &head, end);
@@ -345,7 +355,7 @@ impl Origin {
         let len = answer.end - answer.start;
         // From now on the file is open, also if nothing of it is sent, and has to be closed.
         if let Some(exchange) = self.exchanges.get_mut(&id) {
-            exchange.state = State::Sending {
+            exchange.state = ResponseState::Sending {
                 next: answer.start,
                 end: answer.end,
                 unsent: Bytes::new(),
@@ -353,7 +363,7 @@ impl Origin {
                 ahead: FIRST_READ,
             };
         }
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         let end = if len == 0 { End::Last } else { End::More };
         carrier.respond(id.1, &answer.head, end);
         if let Some(exchange) = self.exchanges.get_mut(&id) {
@@ -368,11 +378,12 @@ impl Origin {
 
     /// Sends the bytes that were read, and reads the next ones when all of them are written.
     fn send(&mut self, now: Instant, id: RequestId) {
-        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        let State::Sending { next, end, unsent, is_reading, ahead } = &mut exchange.state else {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return }; // it sends no file
+        let ResponseState::Sending { next, end, unsent, is_reading, ahead } = &mut exchange.state
+        else {
             return;
         };
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         let before = unsent.len();
         let result = carrier.write_body(id.1, unsent);
         let written = (before - unsent.len()) as u64;
@@ -398,9 +409,13 @@ impl Origin {
     }
 
     fn on_file_chunk(&mut self, now: Instant, file: FileId, result: Result<Bytes, FileError>) {
-        let Some(&id) = self.requests_by_file.get(&file) else { return };
-        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        let State::Sending { next, unsent, is_reading, .. } = &mut exchange.state else { return };
+        let Some(&id) = self.requests_by_file.get(&file) else { return }; // the request has ended
+        let Some(exchange) = self.exchanges.get_mut(&id) else {
+            return impossible("a file that is open is of a request");
+        };
+        let ResponseState::Sending { next, unsent, is_reading, .. } = &mut exchange.state else {
+            return;
+        }; // of a wrong driver
         *is_reading = false;
         match result {
             Ok(chunk) if !chunk.is_empty() => {
@@ -422,7 +437,7 @@ impl Origin {
     /// Reads the body of a request. Its bytes are not stored.
     fn read_body(&mut self, now: Instant, id: RequestId) {
         loop {
-            let Some(mut carrier) = self.server.carrier(id.0) else { return };
+            let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
             match carrier.read_body(id.1) {
                 Ok(Body::Data(data)) if self.take_upload(id, data.len()) => {}
                 Ok(Body::Data(_) | Body::Blocked) => return,
@@ -441,11 +456,11 @@ impl Origin {
 
     /// Forgets a request and its file.
     fn close(&mut self, now: Instant, id: RequestId) {
-        let Some(exchange) = self.exchanges.remove(&id) else { return };
+        let Some(exchange) = self.exchanges.remove(&id) else { return }; // it has no file
         self.requests_by_file.remove(&exchange.file);
         let is_complete = match &exchange.state {
-            State::Opening => exchange.sent.0.is_some(),
-            State::Sending { next, end, unsent, .. } => next == end && unsent.is_empty(),
+            ResponseState::Opening => exchange.sent.0.is_some(),
+            ResponseState::Sending { next, end, unsent, .. } => next == end && unsent.is_empty(),
         };
         debug!(
             connection = id.0.0,
@@ -456,7 +471,7 @@ impl Origin {
             reason = if is_complete { "complete" } else { "ended early" },
             "request ended"
         );
-        if !matches!(exchange.state, State::Opening) {
+        if !matches!(exchange.state, ResponseState::Opening) {
             self.outputs.push_back(Output::CloseFile(exchange.file));
         }
     }
@@ -476,6 +491,7 @@ impl Serves for Origin {
     }
 
     fn status(&mut self, busiest: usize) -> Status {
+        self.stats.internal_errors += impossible::take();
         self.server.status(self.stats, busiest)
     }
 }

@@ -25,7 +25,7 @@ impl Origin {
     /// Counts a part of a request's body. Returns false if the body is longer than its
     /// content-length.
     pub(super) fn take_upload(&mut self, id: RequestId, len: usize) -> bool {
-        let Some(left) = self.uploads.get_mut(&id) else { return true };
+        let Some(left) = self.uploads.get_mut(&id) else { return true }; // of another request
         let Some(rest) = left.checked_sub(len as u64) else {
             self.abort_upload(id);
             return false;
@@ -42,7 +42,7 @@ impl Origin {
             None => {}
             Some(0) => {
                 self.uploads.remove(&id);
-                let Some(mut carrier) = self.server.carrier(id.0) else { return };
+                let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
                 let head =
                     ResponseHead { status: StatusCode::NO_CONTENT, headers: HeaderMap::new() };
                 carrier.respond(id.1, &head, End::Last);

@@ -11,7 +11,7 @@ use jsonwebtoken::jwk::AlgorithmParameters;
 
 use super::{
     jwt::JwtKeys,
-    users::{Account, Counted, Place, Refusal, UserRules, Users},
+    users::{Account, Counted, OpenPlace, Refusal, UserRules, Users},
 };
 use crate::{
     error::RequestError,
@@ -77,14 +77,14 @@ impl User {
     }
 
     /// Opens something of this user, unless it has as much open as it may.
-    pub(super) fn place(&self, counted: Counted) -> Result<Place, RequestError> {
+    pub(super) fn place(&self, counted: Counted) -> Result<OpenPlace, RequestError> {
         self.account
             .place(counted)
             .map_err(|refusal| self.limit(refusal, self.account.max(counted)))
     }
 
     /// Opens a flow of this user, unless it has as many open as it may, or opens them faster than it may.
-    pub(super) fn open_flow(&self, now: Instant) -> Result<Place, RequestError> {
+    pub(super) fn open_flow(&self, now: Instant) -> Result<OpenPlace, RequestError> {
         let place = self.place(Counted::Flows)?;
         self.account.open_flow(now).map_err(|(refusal, max)| self.limit(refusal, max))?;
         Ok(place)

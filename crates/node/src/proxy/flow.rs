@@ -9,7 +9,7 @@ use super::{
     request::Asks,
     service::{LookUp, Race, Service},
     shares::Who,
-    users::{Meter, Place},
+    users::{Meter, OpenPlace},
 };
 use crate::{
     beside,
@@ -37,7 +37,7 @@ pub(super) struct Owner {
     pub(super) user: User,
     pub(super) meter: Meter,
     /// The flow's place among those of the user.
-    pub(super) _place: Place,
+    pub(super) _place: OpenPlace,
     /// The client's address, if logs may show it.
     pub(super) client: Option<SocketAddr>,
     /// What the client calls the request.

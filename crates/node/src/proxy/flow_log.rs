@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum FlowLine {
     Opened,
     Closed,
 }
@@ -37,10 +37,10 @@ struct Unlogged {
 }
 
 impl Unlogged {
-    const fn count(&mut self, line: Line) {
+    const fn count(&mut self, line: FlowLine) {
         match line {
-            Line::Opened => self.opened += 1,
-            Line::Closed => self.closed += 1,
+            FlowLine::Opened => self.opened += 1,
+            FlowLine::Closed => self.closed += 1,
         }
     }
 
@@ -76,7 +76,7 @@ impl FlowLog {
     /// Writes that a flow was granted.
     pub(super) fn opened(&mut self, id: FlowId, flow: &Flow, target: SocketAddr) {
         let Owner { user, client, trace_id, .. } = &flow.owner;
-        if self.may_log(user, Line::Opened) {
+        if self.may_log(user, FlowLine::Opened) {
             info!(
                 connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
                 client = client.map(display), %target, protocol = protocol(flow), "flow opened"
@@ -88,7 +88,7 @@ impl FlowLog {
     pub(super) fn closed(&mut self, id: FlowId, flow: &Flow, reason: &End) {
         let Stage::Open(service) = &flow.stage else { return };
         let Owner { user, client, trace_id, meter, .. } = &flow.owner;
-        if !self.may_log(user, Line::Closed) {
+        if !self.may_log(user, FlowLine::Closed) {
             return;
         }
         let EachWay { to_target, to_client } = service.tcp_bytes().unwrap_or_else(|| meter.bytes());
@@ -110,7 +110,7 @@ impl FlowLog {
     }
 
     /// Whether to write a line about a flow of this user.
-    fn may_log(&mut self, user: &User, line: Line) -> bool {
+    fn may_log(&mut self, user: &User, line: FlowLine) -> bool {
         let Some(now) = self.now else { return true };
         if user.account.may_log(now) {
             return true;
@@ -121,7 +121,7 @@ impl FlowLog {
     }
 
     /// Whether to write a line about a connection.
-    pub(super) fn may_log_connection(&mut self, line: Line) -> bool {
+    pub(super) fn may_log_connection(&mut self, line: FlowLine) -> bool {
         let Some(now) = self.now else { return true };
         if self.budget.due(now).is_some() {
             return true;
@@ -191,7 +191,7 @@ mod tests {
             for number in 0..4000 {
                 let node = &mut nodes[number % 2];
                 node.set_now(now);
-                let line = if number % 4 < 2 { Line::Opened } else { Line::Closed };
+                let line = if number % 4 < 2 { FlowLine::Opened } else { FlowLine::Closed };
                 in_second += u32::from(node.may_log(&user, line));
             }
             logged.push(in_second);
@@ -209,8 +209,8 @@ mod tests {
         log.set_now(start);
         assert_eq!(log.next_timeout(), None);
         for _ in 0..Limits::LOG_BURST + 5 {
-            log.may_log(&user, Line::Opened);
-            log.may_log_connection(Line::Closed);
+            log.may_log(&user, FlowLine::Opened);
+            log.may_log_connection(FlowLine::Closed);
         }
         assert_eq!(log.flows.values().next().unwrap().1, Unlogged { opened: 5, closed: 0 });
         assert_eq!((log.connections.number(), log.left_out()), (5, 10));

@@ -25,6 +25,7 @@ use crate::{
     OsError,
     error::RequestError,
     h3,
+    impossible::impossible,
     node::{Output, Progress, QueryId, ResolveError, SocketId},
     quic::ConnectionId,
     tcp::TcpOutput,
@@ -116,7 +117,9 @@ impl Proxy {
     ) {
         // The flow may have ended before the answer arrived.
         let Some(id) = self.targets.on_answer(query, progress) else { return };
-        let Some((flow, _)) = self.peers.flow_of_target(id) else { return };
+        let Some((flow, _)) = self.peers.flow_of_target(id) else {
+            return impossible("a flow lets go of its query when it ends");
+        };
         let (asks, (host, port), user) =
             (flow.asks, flow.requested.clone(), flow.owner.user.clone());
         // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the request".
@@ -240,7 +243,9 @@ impl Proxy {
     /// Does what the timer of a flow is for. The timers of flows of UDP payloads are set lazily, so that no packet has
     /// to move one.
     pub(super) fn on_flow_timer(&mut self, now: Instant, id: FlowId) {
-        let Some(flow) = self.peers.flow_mut(id) else { return };
+        let Some(flow) = self.peers.flow_mut(id) else {
+            return impossible("the timer of a flow ends with it");
+        };
         if flow.owner.user.until.is_some_and(|until| until <= now) {
             return self.revoke(id, &End::Expired);
         }
@@ -295,7 +300,7 @@ impl Proxy {
 
     /// Ends a flow, and the streams that had joined it. A stream without a flow only leaves the tunnel.
     pub(super) fn end_flow(&mut self, (id, stream): FlowId, end: &End, fate: StreamFate) {
-        let Some(peer) = self.peers.get_mut(id) else { return };
+        let Some(peer) = self.peers.get_mut(id) else { return }; // the client has gone
         if !matches!(fate, StreamFate::Drains) {
             for joined in peer.tunnel.close(stream) {
                 if let Some(mut carrier) = self.server.carrier(id) {
@@ -309,7 +314,7 @@ impl Proxy {
         if matches!(fate, StreamFate::Left | StreamFate::Drains) {
             return;
         }
-        let Some(mut carrier) = self.server.carrier(id) else { return };
+        let Some(mut carrier) = self.server.carrier(id) else { return }; // the client has gone
         match fate {
             StreamFate::Left | StreamFate::Drains => {}
             StreamFate::Finish => carrier.finish(stream),
@@ -356,8 +361,10 @@ impl Proxy {
     /// Ends a flow whose target cannot be reached. A client of ours is told the reason in a capsule
     /// before its stream ends. The stream of another client is reset.
     pub(super) fn end_unreachable(&mut self, socket: SocketId, error: io::ErrorKind) {
-        let Some(id) = self.targets.flow_of(socket) else { return };
-        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else { return };
+        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
+        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
+            return impossible("a flow lets go of its socket when it ends");
+        };
         let user = display(&flow.owner.user);
         debug!(connection = id.0.0, flow = id.1.0, %user, %error, "the target's socket failed");
         // A frame that was sent in part can only be cut by a reset.

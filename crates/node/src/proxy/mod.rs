@@ -45,7 +45,7 @@ pub use self::{
 };
 use self::{
     flow::End,
-    flow_log::{FlowLog, Line},
+    flow_log::{FlowLine, FlowLog},
     peers::Peers,
     pep::ProxyPep,
     request::{Admission, Asks},
@@ -57,7 +57,7 @@ pub use crate::token::{NamedToken, Token, TokenError, TokenNameError};
 use crate::{
     beside::{BesideFlows, FlowId},
     guesses::Guesses,
-    h3,
+    h3, impossible,
     limits::Limits,
     mode::Oversize,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
@@ -251,7 +251,8 @@ impl Proxy {
     }
 
     /// The counters without those of the server.
-    fn own_stats(&self) -> Stats {
+    fn own_stats(&mut self) -> Stats {
+        self.stats.internal_errors += impossible::take();
         let mut stats = self.stats;
         self.peers.add_to(&mut stats);
         stats.beside = *self.beside.stats();
@@ -288,7 +289,7 @@ impl Proxy {
             server::Event::Connected => {
                 if let Some(peer) = self.peers.get(id)
                     && self.log_clients
-                    && self.log.may_log_connection(Line::Opened)
+                    && self.log.may_log_connection(FlowLine::Opened)
                 {
                     let client = peer.standing.client;
                     info!(connection = id.0, %client, "connection opened");
@@ -306,7 +307,7 @@ impl Proxy {
                 self.on_request(now, (id, stream), &head);
             }
             server::Event::Http(h3::Event::Body(stream)) => {
-                let Some(peer) = self.peers.get_mut(id) else { return };
+                let Some(peer) = self.peers.get_mut(id) else { return }; // the client has gone
                 if peer.flows.get(&stream).is_some_and(|it| matches!(it.asks, Asks::Tcp(_))) {
                     return self.on_tcp_stream(now, (id, stream));
                 }
@@ -328,11 +329,11 @@ impl Proxy {
     }
 
     fn on_closed(&mut self, id: ConnectionId) {
-        let Some((standing, flows)) = self.peers.remove(id) else { return };
+        let Some((standing, flows)) = self.peers.remove(id) else { return }; // it was never opened
         for (stream, mut flow) in flows {
             self.release((id, stream), &mut flow, &End::WithConnection);
         }
-        if self.log_clients && self.log.may_log_connection(Line::Closed) {
+        if self.log_clients && self.log.may_log_connection(FlowLine::Closed) {
             let user = standing.user.as_ref().map(display);
             info!(connection = id.0, user, client = %standing.client, "connection closed");
         }
@@ -341,7 +342,7 @@ impl Proxy {
     fn handle_timeout(&mut self, now: Instant) {
         self.server.handle_timeout(now);
         while let Some(id) = self.peers.pop_due_tunnel(now) {
-            let Some(peer) = self.peers.get_mut(id) else { continue };
+            let Some(peer) = self.peers.get_mut(id) else { continue }; // the client has gone
             if peer.tunnel.handle_timeout(now) {
                 self.server.wake(id);
             }

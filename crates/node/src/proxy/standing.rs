@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     access::{Access, User},
-    users::{Counted, Place},
+    users::{Counted, OpenPlace},
 };
 use crate::{error::RequestError, guesses::Guesses};
 
@@ -21,7 +21,7 @@ pub(super) struct Standing {
     /// Who sent the last permitted request.
     pub(super) user: Option<User>,
     /// The connection's place among those of this user.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<OpenPlace>,
     /// Requests with a wrong token, and requests whose token the proxy did not look at.
     failures: u32,
     /// Whether the connection has sent a request without a token.

@@ -12,7 +12,7 @@ use super::{
     FlowId, InUse, TargetPolicy,
     access::User,
     service::Attempt,
-    users::{Counted, Place},
+    users::{Counted, OpenPlace},
 };
 use crate::{
     error::RequestError,
@@ -47,7 +47,7 @@ pub(super) struct Targets {
     refused: Seldom,
     by_query: BTreeMap<QueryId, FlowId>,
     /// The look-ups of this node that are in progress, as they count for their users.
-    lookups: BTreeMap<QueryId, Place>,
+    lookups: BTreeMap<QueryId, OpenPlace>,
     next_socket: u64,
     next_query: u64,
     queries_max: usize,

@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use super::{
     Connection, ConnectionId, Heaviest, LossDetection, Returning, Steering, Transport,
     amplification::Unvalidated,
-    budget::{Budget, Part, Spent},
+    budget::{Budget, BudgetPart, Spent},
     endpoint::{Endpoint, Peer},
     event::{Closed, Event},
     first_size,
@@ -51,7 +51,7 @@ pub(super) struct Acceptance {
 
 /// What the first packet of a connection says about its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum FirstPacket {
     /// Nothing: its address may be forged.
     Unproven,
     /// It receives at its address: it has answered a Retry packet.
@@ -60,7 +60,7 @@ enum Standing {
     Returning,
 }
 
-impl Standing {
+impl FirstPacket {
     fn of(incoming: &Incoming) -> Self {
         match (incoming.remote_address_validated(), incoming.may_retry()) {
             (false, _) => Self::Unproven,
@@ -72,11 +72,11 @@ impl Standing {
 
     /// The part of the budget that such peers may use. So forged packets take nothing from peers with real addresses,
     /// and strangers take nothing from clients that come again.
-    const fn part(self) -> Part {
+    const fn part(self) -> BudgetPart {
         match self {
-            Self::Unproven => Part::Half,
-            Self::Proven => Part::ThreeQuarters,
-            Self::Returning => Part::All,
+            Self::Unproven => BudgetPart::Half,
+            Self::Proven => BudgetPart::ThreeQuarters,
+            Self::Returning => BudgetPart::All,
         }
     }
 }
@@ -133,15 +133,15 @@ impl Acceptance {
     }
 
     /// What is done with the first packet of a connection, before the work of a handshake.
-    fn decide(&mut self, now: Instant, prefix: Prefix, standing: Standing) -> Decision {
-        if standing == Standing::Unproven && self.requires_retry() {
+    fn decide(&mut self, now: Instant, prefix: Prefix, standing: FirstPacket) -> Decision {
+        if standing == FirstPacket::Unproven && self.requires_retry() {
             self.counters.retried += 1;
             return Decision::Retry;
         }
         let Err(spent) = self.budget.spend(now, prefix, standing.part()) else {
             return Decision::Begin;
         };
-        if standing == Standing::Unproven {
+        if standing == FirstPacket::Unproven {
             self.counters.retried += 1;
             return Decision::Retry;
         }
@@ -228,7 +228,7 @@ impl Endpoint {
             .server
             .as_mut()
             .filter(|acceptance| !acceptance.is_over)
-            .map(|acceptance| acceptance.decide(now, prefix, Standing::of(&incoming)));
+            .map(|acceptance| acceptance.decide(now, prefix, FirstPacket::of(&incoming)));
         match decision {
             Some(Decision::Begin) => {}
             Some(Decision::Retry) => {

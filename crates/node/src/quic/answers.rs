@@ -7,7 +7,7 @@ use std::{
 
 use tandem_wire::ConnectionId;
 
-use super::budget::{Budget, Part};
+use super::budget::{Budget, BudgetPart};
 use crate::{limits::Limits, node::Transmit, prefix::Prefix};
 
 /// The most answers that wait to be sent. A driver hands over 128 packets and what came together with the last one of
@@ -63,7 +63,7 @@ impl Answers {
         (transmit, bytes): (Transmit, Vec<u8>),
     ) {
         let prefix = Prefix::of_network(transmit.destination.ip());
-        if self.budget.spend(now, prefix, Part::All).is_err() {
+        if self.budget.spend(now, prefix, BudgetPart::All).is_err() {
             self.too_many += 1;
             return;
         }

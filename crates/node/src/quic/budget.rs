@@ -6,13 +6,13 @@ use crate::{debts::Debts, limits::Pace, prefix::Prefix};
 
 /// The part of a budget that somebody may use. What is left is for others, who come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum BudgetPart {
     Half,
     ThreeQuarters,
     All,
 }
 
-impl Part {
+impl BudgetPart {
     fn of(self, whole: Duration) -> Duration {
         match self {
             Self::Half => whole / 2,
@@ -53,7 +53,12 @@ impl Budget {
     }
 
     /// Uses the budget once for a peer of this prefix, if this part of it is not spent.
-    pub(super) fn spend(&mut self, now: Instant, prefix: Prefix, part: Part) -> Result<(), Spent> {
+    pub(super) fn spend(
+        &mut self,
+        now: Instant,
+        prefix: Prefix,
+        part: BudgetPart,
+    ) -> Result<(), Spent> {
         let most = part.of(self.pace.burst);
         let debt = self.debts.of(now, prefix);
         if debt + self.pace.prefix > most {
@@ -96,7 +101,7 @@ mod tests {
         for millis in 0..time {
             for (count, &(number, often)) in counts.iter_mut().zip(prefixes) {
                 for _ in 0..often {
-                    let spent = budget.spend(start + MS * millis, prefix(number), Part::All);
+                    let spent = budget.spend(start + MS * millis, prefix(number), BudgetPart::All);
                     *count += u32::from(spent.is_ok());
                 }
             }
@@ -108,7 +113,7 @@ mod tests {
     fn a_prefix_has_a_burst_and_a_rate() {
         let (mut budget, now) = (budget(), test_start());
         assert_eq!(run(&mut budget, &[(1, 1000)], (now, 1)), [20]);
-        assert_eq!(budget.spend(now, prefix(1), Part::All), Err(Spent::Prefix));
+        assert_eq!(budget.spend(now, prefix(1), BudgetPart::All), Err(Spent::Prefix));
         assert_eq!(run(&mut budget, &[(1, 5)], (now + MS, 1000)), [100]);
         assert_eq!(run(&mut budget, &[(1, 1000)], (now + 5000 * MS, 1)), [20], "it has rested");
     }
@@ -124,12 +129,14 @@ mod tests {
             (19, Err(Spent::Prefix), Err(Spent::Prefix), Ok(())),
             (20, Err(Spent::Prefix), Err(Spent::Prefix), Err(Spent::Prefix)),
         ] {
-            for (part, expected) in
-                [(Part::Half, half), (Part::ThreeQuarters, three_quarters), (Part::All, all)]
-            {
+            for (part, expected) in [
+                (BudgetPart::Half, half),
+                (BudgetPart::ThreeQuarters, three_quarters),
+                (BudgetPart::All, all),
+            ] {
                 let (mut budget, now) = (budget(), test_start());
                 for _ in 0..before {
-                    budget.spend(now, prefix(1), Part::All).unwrap();
+                    budget.spend(now, prefix(1), BudgetPart::All).unwrap();
                 }
                 assert_eq!(budget.spend(now, prefix(1), part), expected, "{before}, {part:?}");
                 assert_eq!(budget.spend(now, prefix(2), part), Ok(()), "another prefix");
@@ -162,7 +169,7 @@ mod tests {
         for visit in 0..10 {
             let at = later + 1000 * MS + 100 * MS * visit;
             run(&mut budget, &busy, (at, 99));
-            assert_eq!(budget.spend(at + 99 * MS, prefix(200), Part::All), Ok(()), "{visit}");
+            assert_eq!(budget.spend(at + 99 * MS, prefix(200), BudgetPart::All), Ok(()), "{visit}");
         }
     }
 
@@ -172,7 +179,7 @@ mod tests {
         let many: Vec<_> = (0..=255).map(|number| (number, 1)).collect();
         let counts = run(&mut budget, &many, (now, 1));
         assert_eq!(counts.iter().sum::<u32>(), 200);
-        assert_eq!(budget.spend(now, prefix(255), Part::All), Err(Spent::Node));
+        assert_eq!(budget.spend(now, prefix(255), BudgetPart::All), Err(Spent::Node));
         assert!(budget.debts.prefixes(now) <= 64);
     }
 }

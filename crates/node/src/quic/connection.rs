@@ -108,7 +108,7 @@ pub(crate) struct Connection {
     /// The limit that [`Connection::hold_burst`] set last.
     send_window: u64,
     /// How the last packet with a short header came.
-    at: Option<Arrival>,
+    at: Option<ArrivedBy>,
     /// How often the peer has moved to another path on purpose.
     moves: u64,
     /// The slices and numbers of the packets that were made last.
@@ -118,7 +118,7 @@ pub(crate) struct Connection {
 
 /// How a packet came.
 #[derive(Clone, Copy)]
-struct Arrival {
+struct ArrivedBy {
     /// The peer's address.
     remote: SocketAddr,
     /// The connection ID of ours in the packet.
@@ -409,13 +409,13 @@ impl Connection {
 
     /// Notes that a packet with this connection ID of ours arrived.
     pub(super) fn on_arrived_at(&mut self, now: Instant, id: tandem_wire::ConnectionId) {
-        let Ok(path) = self.inner.network_path(PathId::ZERO) else { return };
+        let Ok(path) = self.inner.network_path(PathId::ZERO) else { return }; // it has ended
         let remote = path.remote();
-        let at = self.at.get_or_insert(Arrival { remote, id, changed: None });
+        let at = self.at.get_or_insert(ArrivedBy { remote, id, changed: None });
         if at.remote != remote {
             // RFC 9000 §9.5: an endpoint that moves on purpose uses a new connection ID on its new path.
             self.moves += u64::from(at.id != id);
-            *at = Arrival { remote, id, changed: Some(now) };
+            *at = ArrivedBy { remote, id, changed: Some(now) };
         }
         at.id = id;
     }

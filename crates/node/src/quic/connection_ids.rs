@@ -56,6 +56,18 @@ impl ConnectionIds {
             && self.fleet.as_ref().is_none_or(|fleet| fleet.answers_for(id))
     }
 
+    /// Whether the ID is one of another machine of the fleet that is not known to be gone, and for which this node
+    /// would answer otherwise.
+    pub(super) fn may_answer_later(&self, id: &[u8]) -> bool {
+        self.is_owner_gone(id) == Some(false)
+            && id.get(self.thread_at()).is_some_and(|&it| self.steering.answers_for(it, false))
+    }
+
+    /// Whether the other machine of the fleet that an ID names is gone. `None`: the ID names none that is known.
+    pub(super) fn is_owner_gone(&self, id: &[u8]) -> Option<bool> {
+        self.fleet.as_ref()?.is_owner_gone(id)
+    }
+
     /// Makes random bytes a connection ID of this node. There are at least [`Self::len`].
     pub(crate) fn mark(&self, id: &mut [u8]) {
         let thread_at = self.thread_at();

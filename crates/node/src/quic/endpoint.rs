@@ -32,6 +32,7 @@ use super::{
     pep::{Listener, PepAckStats},
     qlog::{Place, Qlogs},
     returning::Given,
+    undecided::{Undecided, WaitingPacket},
 };
 use crate::{
     limits::Limits,
@@ -104,6 +105,8 @@ pub(crate) struct Endpoint {
     touched: VecDeque<ConnectionId>,
     pub(super) events: VecDeque<(ConnectionId, Event)>,
     pub(super) answers: Answers,
+    /// Packets of other machines' connections that are answered if their machine is gone.
+    undecided: Undecided,
     client: Option<Opening>,
     pub(super) server: Option<Acceptance>,
     transport: TransportConfig,
@@ -191,6 +194,7 @@ impl Endpoint {
             touched: VecDeque::new(),
             events: VecDeque::new(),
             answers: Answers::new(limits),
+            undecided: Undecided::default(),
             client: None,
             server: None,
             transport: transport.to_noq(limits),
@@ -249,6 +253,9 @@ impl Endpoint {
         if self.answers.has_answered(now, short_id) {
             return None;
         }
+        if let Some(id) = short_id.filter(|id| self.ids.may_answer_later(id)) {
+            self.undecided.insert(id, WaitingPacket::new(now, path, &payload));
+        }
         let len = payload.len();
         let mut answer = Vec::new();
         match self.inner.handle(now, path, ecn.map(ecn_to_noq), payload, &mut answer) {
@@ -286,10 +293,23 @@ impl Endpoint {
         None
     }
 
+    /// Answers the packets of machines that are now known to be gone.
+    fn answer_undecided(&mut self, now: Instant) {
+        let is_gone = |id: &tandem_wire::ConnectionId| self.ids.is_owner_gone(id) == Some(true);
+        for (id, WaitingPacket { path, payload, .. }) in self.undecided.decide(now, is_gone) {
+            let mut answer = Vec::new();
+            if let Some(DatagramEvent::Response(transmit)) =
+                self.inner.handle(now, path, None, payload, &mut answer)
+            {
+                self.answers.push_to_stranger(now, Some(id), (from_noq(&transmit), answer));
+            }
+        }
+    }
+
     /// Tells the connections of packets that have passed a PEP. The congestion window of each may have
     /// grown, so that it gets a turn to send.
     fn on_pep_ack(&mut self, now: Instant, payload: &[u8]) {
-        let Some(listener) = &mut self.peps else { return };
+        let Some(listener) = &mut self.peps else { return }; // it listens to no PEPs
         let mut told = Vec::new();
         listener.on_pep_ack(payload, |id, passed| {
             if let Some(slot) = self.slots.get(&id) {
@@ -361,7 +381,7 @@ impl Endpoint {
 
     /// Notes that a connection changed, so that it is asked for events and gets a turn to send.
     pub(crate) fn touch(&mut self, id: ConnectionId) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.slots.get_mut(&id) else { return }; // it has ended
         if !std::mem::replace(&mut slot.is_ready, true) {
             self.ready.push_back(slot.party, id);
         }
@@ -384,12 +404,14 @@ impl Endpoint {
             }
         }
         self.time_handshakes_out(now);
+        self.answer_undecided(now);
     }
 
     /// When the first timer is due.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let handshake = self.server.as_ref().and_then(Acceptance::next_timeout);
-        earliest(self.timers.first().map(|&(due, _)| due), handshake)
+        let own = earliest(handshake, self.undecided.next_timeout());
+        earliest(self.timers.first().map(|&(due, _)| due), own)
     }
 
     /// A connection for use, which is then asked for events and gets a turn to send. `None`: it has
@@ -488,7 +510,7 @@ impl Endpoint {
 
     /// Passes events between the endpoint and the connection, and updates the connection's timer.
     fn exchange_endpoint_events(&mut self, id: ConnectionId) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.slots.get_mut(&id) else { return }; // it has ended
         let mut is_drained = false;
         let mut is_answered = false;
         while let Some(event) = slot.connection.inner().poll_endpoint_events() {

@@ -46,7 +46,7 @@ impl fmt::Debug for FleetSecret {
 /// One machine of a fleet.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    member: Arc<Member>,
+    member: Arc<FleetMember>,
     neighbours: Neighbours,
 }
 
@@ -100,16 +100,20 @@ impl Neighbours {
 
     /// Whether the machine with this server ID is known to be gone. Also notes that a packet for it has come.
     pub fn is_gone(&self, server_id: &[u8]) -> bool {
-        let Some(neighbour) = self.0.iter().find(|it| it.server_id == server_id) else {
+        let Some(neighbour) = self.with_id(server_id) else {
             return false;
         };
         neighbour.is_asked.store(true, Relaxed);
         neighbour.is_gone.load(Relaxed)
     }
+
+    fn with_id(&self, server_id: &[u8]) -> Option<&Neighbour> {
+        self.0.iter().find(|it| it.server_id == server_id)
+    }
 }
 
 #[derive(Debug)]
-struct Member {
+struct FleetMember {
     server_id: Vec<u8>,
     /// The one in use, and others whose tokens are known. There is at least one.
     current: Generation,
@@ -170,7 +174,7 @@ impl Fleet {
         if current.ids.id_len() >= ConnectionId::LEN_MAX {
             return Err(FleetError::TooLong(current.ids.id_len() - 1));
         }
-        let member = Arc::new(Member { server_id, current, others });
+        let member = Arc::new(FleetMember { server_id, current, others });
         Ok(Self { member, neighbours: Neighbours::default() })
     }
 
@@ -187,8 +191,18 @@ impl Fleet {
 
     /// Whether this machine may say that the connection of an ID does not exist.
     pub(super) fn answers_for(&self, id: &[u8]) -> bool {
-        let named = self.generations().find_map(|it| it.ids.server_id(id));
+        let named = self.machine_of(id);
         named.is_some_and(|it| it == self.member.server_id || self.neighbours.is_gone(&it))
+    }
+
+    /// Whether the other machine that an ID names is gone. `None`: the ID names no other machine that is known.
+    pub(super) fn is_owner_gone(&self, id: &[u8]) -> Option<bool> {
+        Some(self.neighbours.with_id(&self.machine_of(id)?)?.is_gone.load(Relaxed))
+    }
+
+    /// The server ID in a connection ID.
+    fn machine_of(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.generations().find_map(|it| it.ids.server_id(id))
     }
 
     /// The length of a connection ID in bytes: that of QUIC-LB, and a byte for the thread.

@@ -28,6 +28,7 @@ mod returning;
 mod steering;
 #[cfg(test)]
 mod tests;
+mod undecided;
 
 pub use ack_gate::AckPolicy;
 pub(crate) use config::{CONTINUATION_LEN, Generator, rng};

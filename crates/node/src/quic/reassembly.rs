@@ -117,7 +117,7 @@ impl Reassembly {
     /// Joins the piece at `start` with the one behind it, if no bytes are missing between them. The larger
     /// piece is not copied, so that no byte is copied often.
     fn join(&mut self, start: u64, end: u64) {
-        let Some(behind) = self.pieces.get(&end).map(BytesMut::len) else { return };
+        let Some(behind) = self.pieces.get(&end).map(BytesMut::len) else { return }; // bytes are missing
         let Some(len) = self.pieces.get(&start).map(BytesMut::len) else { return };
         if behind > len || len + behind > PIECE_MAX {
             return;

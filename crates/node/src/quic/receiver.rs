@@ -22,6 +22,7 @@ use super::{
     convert::to_noq,
     reassembly::{Held, Reassembly},
 };
+use crate::impossible::impossible;
 
 /// The result of a read from a stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -137,7 +138,7 @@ impl Receiver {
     /// pieces when many wait in it (see [`WAITING_MAX`]).
     pub(super) fn on_readable(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
         let held_max = self.base();
-        let Some(reassembly) = self.streams.get_mut(&stream) else { return };
+        let Some(reassembly) = self.streams.get_mut(&stream) else { return }; // it is read in order
         let others = self.held - reassembly.held();
         self.waiting -= reassembly.waiting;
         reassembly.waiting += 1;
@@ -159,7 +160,9 @@ impl Receiver {
         // Before anything is taken, because the engine gives credit for what is taken.
         self.update_window(engine);
         let held_max = self.base();
-        let Some(reassembly) = self.streams.get_mut(&stream) else { return };
+        let Some(reassembly) = self.streams.get_mut(&stream) else {
+            return impossible("the caller has looked at the stream");
+        };
         let others = self.held - reassembly.held();
         self.waiting -= reassembly.waiting;
         Taking { reassembly, others, held_max, taken: &mut self.taken }.take_excess(engine, stream);
@@ -296,7 +299,7 @@ impl Taking<'_> {
         goes_on: impl Fn(&Reassembly) -> bool,
     ) {
         let mut stream = engine.recv_stream(to_noq(stream));
-        let Ok(mut chunks) = stream.read(false) else { return };
+        let Ok(mut chunks) = stream.read(false) else { return }; // the stream has ended
         while goes_on(self.reassembly) {
             match self.next(&mut chunks, usize::MAX) {
                 Ok(Some(chunk)) => self.reassembly.hold(chunk.offset, &chunk.bytes),

@@ -31,7 +31,7 @@ const TOKENS_MAX: usize = 4;
 #[derive(Clone)]
 pub struct Returning {
     key: Arc<dyn HandshakeTokenKey>,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<CountingTokens>>,
 }
 
 impl Returning {
@@ -94,7 +94,7 @@ impl TokenLog for Returning {
 
 /// The numbers of the tokens that count. Each token has a random one.
 #[derive(Debug, Default)]
-struct Known {
+struct CountingTokens {
     by_number: BTreeMap<u128, u64>,
     /// The same by age. The oldest one is the first to be forgotten.
     by_age: BTreeMap<u64, u128>,
@@ -102,7 +102,7 @@ struct Known {
     clients_max: usize,
 }
 
-impl Known {
+impl CountingTokens {
     fn insert(&mut self, number: u128) {
         if let Some(age) = self.by_number.insert(number, self.next) {
             self.by_age.remove(&age);

@@ -34,10 +34,10 @@ const PACKET_NUMBER_START: usize = 1 + ID_LEN;
 const TRUNCATED_NUMBERS: u64 = 1 << (8 * PACKET_NUMBER_LEN);
 
 /// The header of a packet.
-pub(super) type Header = [u8; HEADER_LEN];
+pub(super) type SealedHeader = [u8; HEADER_LEN];
 
 /// Returns the unprotected header of a packet.
-pub(super) fn encode(id: [u8; ID_LEN], number: u64, generation: u64) -> Header {
+pub(super) fn encode(id: [u8; ID_LEN], number: u64, generation: u64) -> SealedHeader {
     let [.., a, b, c, d] = number.to_be_bytes();
     let mut header = [0; HEADER_LEN];
     header[0] = first_byte(generation);
@@ -57,7 +57,7 @@ pub(super) const fn first_byte(generation: u64) -> u8 {
 /// follows the highest one. Source: [RFC 9000 A.3].
 ///
 /// [RFC 9000 A.3]: https://www.rfc-editor.org/rfc/rfc9000#section-a.3
-pub(super) const fn packet_number(header: &Header, expected: u64) -> u64 {
+pub(super) const fn packet_number(header: &SealedHeader, expected: u64) -> u64 {
     let [.., a, b, c, d] = *header;
     let truncated = u32::from_be_bytes([a, b, c, d]) as u64;
     // Nothing follows the largest number.
@@ -90,7 +90,7 @@ impl HeaderProtection {
     pub(super) fn toggle<'a>(
         &self,
         packet: &'a mut [u8],
-    ) -> Option<(&'a mut Header, &'a mut [u8])> {
+    ) -> Option<(&'a mut SealedHeader, &'a mut [u8])> {
         let (header, sealed) = packet.split_first_chunk_mut::<HEADER_LEN>()?;
         // The sample starts 4 bytes after the start of the packet number (RFC 9001 §5.4.2), which
         // is where the packet number ends.

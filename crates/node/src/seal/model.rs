@@ -31,7 +31,7 @@ const _: () =
 
 /// A packet on its way.
 #[derive(Clone, PartialEq, Eq)]
-struct Sent {
+struct SealedPacket {
     flow: usize,
     number: u64,
     payload: Vec<u8>,
@@ -39,7 +39,7 @@ struct Sent {
 }
 
 /// A flow in one direction, with both of its ends.
-struct Flow {
+struct SealedDirection {
     sealer: Sealer,
     opener: Opener,
     schedule: Schedule,
@@ -51,9 +51,9 @@ struct Flow {
     failures: u64,
 }
 
-struct Run {
-    flows: [Flow; 2],
-    in_flight: Vec<Sent>,
+struct SealRun {
+    flows: [SealedDirection; 2],
+    in_flight: Vec<SealedPacket>,
 }
 
 /// Drives two flows as the input says.
@@ -63,7 +63,7 @@ struct Run {
 /// A flow breaks a promise.
 pub fn run(input: &[u8]) {
     let mut reader = Reader::new(input);
-    let mut run = Run::new(&mut reader);
+    let mut run = SealRun::new(&mut reader);
     reader.steps(STEPS_MAX, |reader| run.step(reader));
     while !run.in_flight.is_empty() {
         let sent = run.in_flight.remove(0);
@@ -71,7 +71,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-impl Flow {
+impl SealedDirection {
     fn new(secret: u8, id: [u8; ID_LEN], schedule: Schedule) -> Self {
         let secret = || Secret::new(&[secret; 32]);
         Self {
@@ -100,7 +100,7 @@ impl Flow {
     }
 
     /// Opens an unchanged packet of this flow.
-    fn open(&mut self, sent: &Sent) {
+    fn open(&mut self, sent: &SealedPacket) {
         let expected = self.verdict(sent.number);
         let mut packet = sent.packet.clone();
         let opened = self.opener.open(&mut packet);
@@ -148,7 +148,7 @@ impl Flow {
     }
 }
 
-impl Run {
+impl SealRun {
     fn new(reader: &mut Reader<'_>) -> Self {
         const BARRIER: u64 = 1 << 32;
         let (first_number, update_interval) = reader.choose(&[
@@ -166,7 +166,10 @@ impl Run {
             failures_max: reader.choose(&[Schedule::PROTOCOL.failures_max, 3]),
         };
         let id_of_second = reader.choose(&[[1; ID_LEN], [2; ID_LEN]]);
-        let flows = [Flow::new(1, [1; ID_LEN], schedule), Flow::new(2, id_of_second, schedule)];
+        let flows = [
+            SealedDirection::new(1, [1; ID_LEN], schedule),
+            SealedDirection::new(2, id_of_second, schedule),
+        ];
         Self { flows, in_flight: Vec::new() }
     }
 
@@ -182,7 +185,7 @@ impl Run {
         }
     }
 
-    fn flow(&mut self, number: usize) -> &mut Flow {
+    fn flow(&mut self, number: usize) -> &mut SealedDirection {
         let [first, second] = &mut self.flows;
         if number.is_multiple_of(2) { first } else { second }
     }
@@ -197,7 +200,7 @@ impl Run {
         if self.in_flight.len() == IN_FLIGHT_MAX {
             self.in_flight.remove(0);
         }
-        self.in_flight.push(Sent { flow, number, payload, packet });
+        self.in_flight.push(SealedPacket { flow, number, payload, packet });
     }
 
     /// Seals packets that never arrive.
@@ -210,7 +213,7 @@ impl Run {
         }
     }
 
-    fn deliver(&mut self, sent: &Sent) {
+    fn deliver(&mut self, sent: &SealedPacket) {
         self.flow(sent.flow).open(sent);
     }
 

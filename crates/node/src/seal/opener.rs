@@ -4,7 +4,7 @@ use super::{
     HEADER_LEN, Schedule, TAG_LEN,
     header::{self, HeaderProtection},
     keys::{Generations, PacketKeys, Secret},
-    replay::{Refused, ReplayWindow},
+    replay::{ReplayRefusal, ReplayWindow},
 };
 
 /// Opens the sealed packets of one flow in one direction.
@@ -134,11 +134,11 @@ impl Opener {
     }
 }
 
-impl From<Refused> for OpenError {
-    fn from(refused: Refused) -> Self {
+impl From<ReplayRefusal> for OpenError {
+    fn from(refused: ReplayRefusal) -> Self {
         match refused {
-            Refused::Replayed => Self::Replayed,
-            Refused::TooOld => Self::TooOld,
+            ReplayRefusal::Replayed => Self::Replayed,
+            ReplayRefusal::TooOld => Self::TooOld,
         }
     }
 }

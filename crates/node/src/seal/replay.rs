@@ -13,7 +13,7 @@ pub(super) struct ReplayWindow {
 
 /// The reason why a packet number is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum ReplayRefusal {
     /// The number was accepted before.
     Replayed,
     /// The number is below the window, which no longer knows whether it was accepted.
@@ -36,15 +36,15 @@ impl ReplayWindow {
 
     /// Accepts a number that is in the window and was not accepted before, or one above the window,
     /// which then moves.
-    pub(super) fn accept(&mut self, number: u64) -> Result<(), Refused> {
+    pub(super) fn accept(&mut self, number: u64) -> Result<(), ReplayRefusal> {
         if number >= self.next {
             let start = |next: u64| next.saturating_sub(Self::LEN);
             self.arrived.forget(start(self.next)..start(number + 1));
             self.next = number + 1;
         } else if number + Self::LEN < self.next {
-            return Err(Refused::TooOld);
+            return Err(ReplayRefusal::TooOld);
         } else if self.arrived.contains(number) {
-            return Err(Refused::Replayed);
+            return Err(ReplayRefusal::Replayed);
         }
         self.arrived.insert(number);
         Ok(())
@@ -57,7 +57,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Refused::*, *};
+    use super::{ReplayRefusal::*, *};
 
     #[test]
     fn the_window_has_4096_numbers() {

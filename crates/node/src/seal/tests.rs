@@ -5,7 +5,7 @@ use ring::digest::{SHA512, digest};
 use tandem_wire::VarInt;
 
 use super::{
-    header::{Header, HeaderProtection},
+    header::{HeaderProtection, SealedHeader},
     keys::{Generations, PacketKeys},
     *,
 };
@@ -70,7 +70,7 @@ fn forge(
     header_protection: &HeaderProtection,
     keys: &PacketKeys,
     number: u64,
-    header: Header,
+    header: SealedHeader,
 ) -> Vec<u8> {
     let mut payload = PAYLOAD.to_vec();
     let tag = keys.seal(number, &header, &mut payload);

@@ -23,12 +23,12 @@ pub(crate) struct Socket {
     is_reading: bool,
     has_read_fin: bool,
     unwritten: usize,
-    sending: Sending,
+    sending: ToConnection,
 }
 
 /// The direction towards the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sending {
+enum ToConnection {
     Open,
     /// A FIN was written.
     Finished,
@@ -38,7 +38,13 @@ enum Sending {
 
 impl Socket {
     pub(crate) const fn new(tcp: TcpId) -> Self {
-        Self { tcp, is_reading: false, has_read_fin: false, unwritten: 0, sending: Sending::Open }
+        Self {
+            tcp,
+            is_reading: false,
+            has_read_fin: false,
+            unwritten: 0,
+            sending: ToConnection::Open,
+        }
     }
 
     pub(crate) const fn tcp(&self) -> TcpId {
@@ -92,27 +98,27 @@ impl Socket {
 
     /// Ends the sending direction. A second call has no effect.
     pub(crate) fn finish(&mut self, outputs: &mut VecDeque<Output>) {
-        if self.sending == Sending::Open {
-            self.sending = Sending::Finished;
+        if self.sending == ToConnection::Open {
+            self.sending = ToConnection::Finished;
             outputs.push_back(Output::Tcp(TcpOutput::Finish(self.tcp)));
         }
     }
 
     /// Notes that the operating system has reported the end of the connection.
     pub(crate) const fn on_failed(&mut self) {
-        self.sending = Sending::Ended;
+        self.sending = ToConnection::Ended;
     }
 
     /// Closes the connection after everything that was written, unless it has ended already.
     pub(crate) fn close(&mut self, outputs: &mut VecDeque<Output>) {
-        if std::mem::replace(&mut self.sending, Sending::Ended) != Sending::Ended {
+        if std::mem::replace(&mut self.sending, ToConnection::Ended) != ToConnection::Ended {
             outputs.push_back(Output::Tcp(TcpOutput::Close(self.tcp)));
         }
     }
 
     /// Resets the connection, unless it has ended already.
     pub(crate) fn reset(&mut self, outputs: &mut VecDeque<Output>) {
-        if std::mem::replace(&mut self.sending, Sending::Ended) != Sending::Ended {
+        if std::mem::replace(&mut self.sending, ToConnection::Ended) != ToConnection::Ended {
             outputs.push_back(Output::Tcp(TcpOutput::Reset(self.tcp)));
         }
     }

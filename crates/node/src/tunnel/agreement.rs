@@ -126,7 +126,7 @@ impl Asked {
                 Some(FeedbackField::Request { weight }) => Some(weight),
                 Some(FeedbackField::Grant { .. }) | None => None,
             },
-            repair: ignored.repair(read_repair(headers, Writer::Client)),
+            repair: ignored.repair(read_repair(headers, WrittenBy::Client)),
             group: ignored.or_count("group", read_group(headers)).flatten(),
         };
         (asked, ignored.0)
@@ -165,7 +165,7 @@ impl Granted {
         let feedback = only_line(headers, &FEEDBACK).and_then(Result::ok);
         let granted = Self {
             promised: promised_size(headers),
-            repair: ignored.repair(read_repair(headers, Writer::Proxy)),
+            repair: ignored.repair(read_repair(headers, WrittenBy::Proxy)),
             reports: match feedback.and_then(|line| FeedbackField::parse_grant(&line).ok()) {
                 Some(FeedbackField::Grant { context_id }) => Some(context_id),
                 Some(FeedbackField::Request { .. }) | None => None,
@@ -210,13 +210,13 @@ fn read_group(headers: &HeaderMap) -> Result<Option<GroupField>, GroupFieldError
 
 /// Which end wrote a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writer {
+enum WrittenBy {
     Client,
     Proxy,
 }
 
 /// Reads the repair that the other end offers. The error says why its `tandem-repair` is ignored.
-fn read_repair(headers: &HeaderMap, writer: Writer) -> (RepairOffer, Option<FieldError>) {
+fn read_repair(headers: &HeaderMap, writer: WrittenBy) -> (RepairOffer, Option<FieldError>) {
     let draft = headers.get(DG_RETRANS).and_then(|value| value.to_str().ok());
     let fallback = match draft.and_then(parse_boolean_item) {
         Some(true) => RepairOffer::Draft,
@@ -226,8 +226,8 @@ fn read_repair(headers: &HeaderMap, writer: Writer) -> (RepairOffer, Option<Fiel
     let field = line.map_err(FieldError::Syntax);
     // RFC 9298 §4: clients allocate even Context IDs, proxies odd ones.
     let (is_even, allowed) = match writer {
-        Writer::Client => (true, "even, 2 to 2^30 - 2"),
-        Writer::Proxy => (false, "odd, 1 to 2^30 - 1"),
+        WrittenBy::Client => (true, "even, 2 to 2^30 - 2"),
+        WrittenBy::Proxy => (false, "odd, 1 to 2^30 - 1"),
     };
     match field.and_then(|value| RepairField::parse(&value)) {
         Ok(field) if (field.context_id.get() % 2 == 0) == is_even => {

@@ -14,12 +14,13 @@ use super::{
     TooLarge,
     agreement::{Granted, LIMIT_LEAST, Wishes, limit_to_ask},
     capsules::encode_limit,
-    contexts::{Context, NUMBERED_BY_CLIENT},
+    contexts::{NUMBERED_BY_CLIENT, PayloadKind},
     doubt::Doubt,
     queue::NUMBERS,
 };
 use crate::{
     carrier::{Carrier, QueueCarrier},
+    impossible::impossible,
     limits::Limits,
     mode::{Agreement, Lesser, Mode, Oversize, TunnelMode},
     quic::StreamId,
@@ -55,7 +56,7 @@ pub(crate) struct ClientEnd {
     /// Request streams that each flow uses, if the proxy agrees.
     streams: u8,
     repair: Option<Repair>,
-    reports: Reports,
+    reports: ReportsInUse,
     own_report: Option<TunnelInfo>,
     /// The payload size, in bytes, that the connection inside may rely on.
     promised: usize,
@@ -69,7 +70,7 @@ pub(crate) struct ClientEnd {
 
 /// The reports on the tunnel that this client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reports {
+enum ReportsInUse {
     None,
     /// The reports of the proxy, which the client asks for.
     OfProxy,
@@ -158,8 +159,8 @@ impl ClientTunnel {
                 | TunnelMode::Auto { repair, .. } => Some(repair),
             },
             reports: match mode {
-                TunnelMode::Tecc(_) | TunnelMode::Auto { .. } => Reports::OfProxy,
-                _ => Reports::None,
+                TunnelMode::Tecc(_) | TunnelMode::Auto { .. } => ReportsInUse::OfProxy,
+                _ => ReportsInUse::None,
             },
             own_report: None,
             promised: CAPSULE_PAYLOAD,
@@ -178,13 +179,13 @@ impl ClientTunnel {
 
     /// Whether the proxy is asked for reports.
     pub(crate) fn wants_reports(&self) -> bool {
-        self.end.reports == Reports::OfProxy
+        self.end.reports == ReportsInUse::OfProxy
     }
 
     /// Turns the proxy's reports off if the client only uses them where they are for an origin.
     pub(crate) fn report_to_nobody(&mut self) {
         if self.is_auto() {
-            self.end.reports = Reports::None;
+            self.end.reports = ReportsInUse::None;
         }
     }
 
@@ -198,14 +199,14 @@ impl ClientTunnel {
     /// reports on this end instead.
     pub(crate) fn report_inside(&mut self, is_last: bool) {
         let end = &mut self.end;
-        let is_for_inside = end.reports == Reports::OfProxy && is_last;
-        end.reports = if is_for_inside { Reports::OfThisEnd } else { Reports::None };
+        let is_for_inside = end.reports == ReportsInUse::OfProxy && is_last;
+        end.reports = if is_for_inside { ReportsInUse::OfThisEnd } else { ReportsInUse::None };
     }
 
     /// Starts the reports on this end for the connection that a flow carries.
     pub(crate) fn begin_reports(&mut self, now: Instant, stream: StreamId) {
         let urgency = self.queue.urgency(stream);
-        if self.end.reports == Reports::OfThisEnd {
+        if self.end.reports == ReportsInUse::OfThisEnd {
             self.reporter.insert(now, stream, 1, urgency);
         }
     }
@@ -282,14 +283,18 @@ impl ClientTunnel {
     pub(crate) fn on_granted(&mut self, stream: StreamId, headers: &HeaderMap, beside: bool) -> u8 {
         let (granted, ignored) = Granted::read(headers);
         let granted = Granted { beside, ..granted };
-        let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("only what was requested is granted");
+        };
         flow.is_granted = true;
         if let Some(size) = granted.promised {
             flow.too_large = TooLarge::Capsule(size);
             self.end.keeps_early = true;
         }
         self.replay_early(stream);
-        let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("only what was requested is granted");
+        };
         if let Some(first) = flow.first {
             if let Some(first) = self.flows.get_mut(&first) {
                 first.group.join(stream);
@@ -301,9 +306,11 @@ impl ClientTunnel {
         }
         let end = &mut self.end;
         end.set_agreement(end.agree(&granted));
-        let Some(flow) = self.flows.get_mut(&stream) else { return 0 };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("only what was requested is granted");
+        };
         if let Some(context_id) = granted.reports {
-            flow.contexts.register(context_id, Context::Report { newest: None });
+            flow.contexts.register(context_id, PayloadKind::Report { newest: None });
         }
         if let Some(wish) = flow.wish {
             self.fields_ignored += ignored;
@@ -329,7 +336,9 @@ impl ClientTunnel {
     /// Tells a proxy that speaks draft-yang-masque-dgram-retrans how often to retransmit lost
     /// datagrams.
     fn ask_limit(&mut self, stream: StreamId, limit: u8) {
-        let Some(flow) = self.flows.get_mut(&stream) else { return };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("a limit is asked for on a flow");
+        };
         if std::mem::replace(&mut flow.asked_limit, limit) != limit {
             let limit = VarInt::from_u32(limit.into());
             let frame = encode_limit(RetransmissionLimit { context_id: None, limit });
@@ -465,13 +474,13 @@ impl ClientEnd {
                 RepairOffer::None => (Mode::Mdt, lacks(RepairField::NAME)),
                 RepairOffer::Draft => (Mode::Rmdt, Some(Lesser::WithoutOrder)),
                 RepairOffer::Ours(_)
-                    if self.reports == Reports::OfProxy && granted.reports.is_none() =>
+                    if self.reports == ReportsInUse::OfProxy && granted.reports.is_none() =>
                 {
                     (Mode::Rmdt, lacks(FeedbackField::NAME))
                 }
                 RepairOffer::Ours(_) if self.adapts() => match self.reports {
-                    Reports::OfProxy => (Mode::Tecc, None),
-                    Reports::None | Reports::OfThisEnd => (Mode::Rmdt, None),
+                    ReportsInUse::OfProxy => (Mode::Tecc, None),
+                    ReportsInUse::None | ReportsInUse::OfThisEnd => (Mode::Rmdt, None),
                 },
                 RepairOffer::Ours(_) => (self.mode.name(), None),
             },

@@ -14,7 +14,7 @@ pub(super) const REPORTS_OF_PROXY: VarInt = VarInt::from_u32(3);
 
 /// The kind of payload under a Context ID.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Context {
+pub(super) enum PayloadKind {
     /// UDP payloads as in RFC 9298 §5.
     UdpPayload,
     /// UDP payloads with sequence numbers, which the sender repairs.
@@ -36,24 +36,24 @@ pub(super) enum ReportArrival {
 
 /// The Context IDs of one flow that the peer may use.
 #[derive(Debug)]
-pub(super) struct Contexts(Vec<(VarInt, Context)>);
+pub(super) struct Contexts(Vec<(VarInt, PayloadKind)>);
 
 impl Default for Contexts {
     /// RFC 9298 §4: "Context ID 0 is reserved for UDP payloads".
     fn default() -> Self {
-        Self(vec![(CONTEXT_ID_UDP, Context::UdpPayload)])
+        Self(vec![(CONTEXT_ID_UDP, PayloadKind::UdpPayload)])
     }
 }
 
 impl Contexts {
     /// Registers the kind of payload that both ends agreed on for a Context ID.
-    pub(super) fn register(&mut self, id: VarInt, context: Context) {
+    pub(super) fn register(&mut self, id: VarInt, context: PayloadKind) {
         self.0.retain(|(known, _)| *known != id);
         self.0.push((id, context));
     }
 
     /// The kind of payload under a Context ID. `None`: nothing was agreed on.
-    pub(super) fn get_mut(&mut self, id: VarInt) -> Option<&mut Context> {
+    pub(super) fn get_mut(&mut self, id: VarInt) -> Option<&mut PayloadKind> {
         self.0.iter_mut().find(|(known, _)| *known == id).map(|(_, context)| context)
     }
 }
@@ -79,11 +79,11 @@ mod tests {
     #[test]
     fn only_udp_payloads_need_no_agreement() {
         let mut contexts = Contexts::default();
-        assert_eq!(contexts.get_mut(CONTEXT_ID_UDP), Some(&mut Context::UdpPayload));
+        assert_eq!(contexts.get_mut(CONTEXT_ID_UDP), Some(&mut PayloadKind::UdpPayload));
         assert_eq!(contexts.get_mut(NUMBERED_BY_PROXY), None);
-        contexts.register(NUMBERED_BY_PROXY, Context::Report { newest: None });
-        contexts.register(NUMBERED_BY_PROXY, Context::Numbered);
-        assert_eq!(contexts.get_mut(NUMBERED_BY_PROXY), Some(&mut Context::Numbered));
+        contexts.register(NUMBERED_BY_PROXY, PayloadKind::Report { newest: None });
+        contexts.register(NUMBERED_BY_PROXY, PayloadKind::Numbered);
+        assert_eq!(contexts.get_mut(NUMBERED_BY_PROXY), Some(&mut PayloadKind::Numbered));
         assert_eq!(contexts.0.len(), 2);
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tandem_wire::{DecodeError, Order, Sequenced};
 
 use super::resequence::{Bounds, Resequence, Resequencer, ResequencerStats};
+use crate::impossible::impossible;
 use crate::{quic::StreamId, timers::move_timer};
 
 /// The resequencers of a tunnel's flows.
@@ -155,7 +156,7 @@ impl Egress {
 
     /// Removes a flow and the payloads that it holds.
     pub(super) fn remove(&mut self, key: StreamId) {
-        let Some(flow) = self.flows.remove(&key) else { return };
+        let Some(flow) = self.flows.remove(&key) else { return }; // its payloads have no numbers
         self.held_bytes -= flow.held_bytes;
         self.ended.add(flow.resequencer.stats());
         if let Some(timer) = flow.timer {
@@ -203,7 +204,9 @@ impl Egress {
 
     /// Updates how much a flow holds, and when it times out.
     fn note(&mut self, key: StreamId) {
-        let Some(flow) = self.flows.get_mut(&key) else { return };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return impossible("only a flow of the egress holds payloads");
+        };
         let held_bytes = flow.resequencer.held_bytes();
         self.held_bytes = self.held_bytes - flow.held_bytes + held_bytes;
         flow.held_bytes = held_bytes;

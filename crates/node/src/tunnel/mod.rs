@@ -43,7 +43,7 @@ use self::{
     agreement::RepairOffer,
     capsules::OnStream,
     client::ClientEnd,
-    contexts::{Context, ReportArrival},
+    contexts::{PayloadKind, ReportArrival},
     early::Early,
     egress::Egress,
     flow::Flow,
@@ -331,7 +331,7 @@ impl<E: End> Tunnel<E> {
         };
         let Arrived { stream, context_id, payload, form } = arrived;
         match flow.contexts.get_mut(context_id) {
-            Some(Context::UdpPayload) => {
+            Some(PayloadKind::UdpPayload) => {
                 if payload.len() > MAX_UDP_PAYLOAD {
                     // RFC 9298 §5: "An endpoint that receives an HTTP Datagram using Context ID zero
                     // whose UDP Proxying Payload field is longer than 65527 MUST abort the
@@ -357,14 +357,14 @@ impl<E: End> Tunnel<E> {
                 }
                 Some(Arrival::Payload(first, payload))
             }
-            Some(Context::Numbered) => {
+            Some(PayloadKind::Numbered) => {
                 let smoothed_rtt = carrier.smoothed_rtt();
                 if self.egress.push(now, stream, payload, smoothed_rtt).is_err() {
                     self.dropped.malformed += 1;
                 }
                 None
             }
-            Some(Context::Report { newest }) => {
+            Some(PayloadKind::Report { newest }) => {
                 let report = ReportArrival::new(newest, payload);
                 self.on_report(stream, &report)
             }

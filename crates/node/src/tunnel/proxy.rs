@@ -13,6 +13,7 @@ use super::{
 use crate::{
     carrier::{Carrier, QueueCarrier},
     h3::ConnectionError,
+    impossible::impossible,
     limits::Limits,
     mode::Oversize,
     quic::{SendDatagram, StreamId},
@@ -100,7 +101,9 @@ impl ProxyTunnel {
     /// Grants a flow. Returns the header fields of the answer, which say what is agreed on.
     pub(crate) fn grant(&mut self, now: Instant, stream: StreamId) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        let Some(flow) = self.flows.get_mut(&stream) else { return headers };
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("only what was requested is granted");
+        };
         flow.is_granted = true;
         let asked = flow.asked;
         // Reports are sent in datagrams only.

@@ -8,8 +8,9 @@ use super::{
     ClientTunnel, End, RepairOffer, RepairPlan, Tunnel,
     agreement::wanted_limit,
     capsules::encode_repair,
-    contexts::{Context, NUMBERED_BY_CLIENT, NUMBERED_BY_PROXY},
+    contexts::{NUMBERED_BY_CLIENT, NUMBERED_BY_PROXY, PayloadKind},
 };
+use crate::impossible::impossible;
 use crate::{client::Choice, mode::Repair, quic::StreamId};
 
 impl<E: End> Tunnel<E> {
@@ -33,8 +34,10 @@ impl<E: End> Tunnel<E> {
         theirs: VarInt,
         wish: Repair,
     ) {
-        let Some(flow) = self.flows.get_mut(&stream) else { return };
-        flow.contexts.register(theirs, Context::Numbered);
+        let Some(flow) = self.flows.get_mut(&stream) else {
+            return impossible("repair is agreed on for a flow");
+        };
+        flow.contexts.register(theirs, PayloadKind::Numbered);
         self.queue.set_repair(stream, RepairPlan::numbered(ours, wish, flow.too_large));
         self.egress.insert(stream, wish.order, wish.deadline);
         self.orders.count(wish.order);

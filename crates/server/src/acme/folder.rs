@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     process::WriteError,
-    tls::{AcmeSetup, Life, life_of},
+    tls::{AcmeSetup, Validity, life_of},
 };
 
 /// Only the owner can read what is in the folder.
@@ -29,7 +29,7 @@ pub(super) struct Folder<'a> {
 
 /// An account, and the directory that it is at.
 #[derive(Serialize, Deserialize)]
-struct Account {
+struct AcmeAccount {
     directory: String,
     credentials: AccountCredentials,
 }
@@ -41,7 +41,7 @@ impl<'a> Folder<'a> {
 
     /// When a certificate has to be ordered. That is at once if there is none for all names.
     pub(super) fn due(&self) -> SystemTime {
-        let Some(Life { from, until, names }) = life_of(&self.setup.file()) else {
+        let Some(Validity { from, until, names }) = life_of(&self.setup.file()) else {
             return UNIX_EPOCH;
         };
         let has = |name: &String| names.iter().any(|other| other.eq_ignore_ascii_case(name));
@@ -55,12 +55,12 @@ impl<'a> Folder<'a> {
     /// The account at the directory of the setup, if there is one.
     pub(super) fn account(&self) -> Option<AccountCredentials> {
         let text = fs::read(self.account_file()).ok()?;
-        let account: Account = serde_json::from_slice(&text).ok()?;
+        let account: AcmeAccount = serde_json::from_slice(&text).ok()?;
         (account.directory == self.setup.acme_directory).then_some(account.credentials)
     }
 
     pub(super) fn keep_account(&self, credentials: AccountCredentials) -> Result<(), WriteError> {
-        let account = Account { directory: self.setup.acme_directory.clone(), credentials };
+        let account = AcmeAccount { directory: self.setup.acme_directory.clone(), credentials };
         let text = serde_json::to_vec(&account).expect("all keys are strings");
         self.replace(&self.account_file(), &text)
     }

@@ -10,7 +10,7 @@ use instant_acme::{
 use tandem_net::admin::{Address, AdminListener, Answer, answer, text};
 use tokio::time;
 
-use super::{folder::Folder, renewals::Failure};
+use super::{folder::Folder, renewals::RenewalFailure};
 use crate::tls::AcmeSetup;
 
 /// RFC 8555 §8.3: where the server looks for the proof.
@@ -23,18 +23,21 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const STEP: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(60));
 
 /// Orders a certificate and writes it into the folder.
-pub(super) async fn certificate(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<(), Failure> {
-    let too_late = |_| Failure::Refused(format!("it takes more than {PATIENCE:?}").into());
+pub(super) async fn certificate(
+    setup: &AcmeSetup,
+    folder: &Folder<'_>,
+) -> Result<(), RenewalFailure> {
+    let too_late = |_| RenewalFailure::Refused(format!("it takes more than {PATIENCE:?}").into());
     time::timeout(PATIENCE, order(setup, folder)).await.map_err(too_late)?
 }
 
-async fn order(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<(), Failure> {
+async fn order(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<(), RenewalFailure> {
     let account = account(setup, folder).await?;
     let names: Vec<_> = setup.acme_domain.iter().cloned().map(Identifier::Dns).collect();
     let mut order = account.new_order(&NewOrder::new(&names)).await?;
     let proofs = proofs(&mut order).await?;
     let listener = AdminListener::bind(&Address::Tcp(setup.acme_listen))
-        .map_err(|error| Failure::Listen { address: setup.acme_listen, error })?;
+        .map_err(|error| RenewalFailure::Listen { address: setup.acme_listen, error })?;
     let proving = prove(&mut order);
     tokio::select! {
         proven = proving => proven?,
@@ -48,7 +51,7 @@ async fn order(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<(), Failure> {
 }
 
 /// The account of the folder, or a new one.
-async fn account(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<Account, Failure> {
+async fn account(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<Account, RenewalFailure> {
     let builder = || match &setup.acme_ca {
         Some(file) => Account::builder_with_root(file),
         None => Account::builder(),
@@ -70,7 +73,7 @@ async fn account(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<Account, Fail
 }
 
 /// What to answer at which path, so that the server sees that the names are ours.
-async fn proofs(order: &mut Order) -> Result<BTreeMap<String, String>, Failure> {
+async fn proofs(order: &mut Order) -> Result<BTreeMap<String, String>, RenewalFailure> {
     let mut proofs = BTreeMap::new();
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -79,7 +82,7 @@ async fn proofs(order: &mut Order) -> Result<BTreeMap<String, String>, Failure> 
             continue; // it was proven a while ago
         }
         let Some(challenge) = authorization.challenge(ChallengeType::Http01) else {
-            return Err(Failure::Refused("it takes no proof by HTTP".into()));
+            return Err(RenewalFailure::Refused("it takes no proof by HTTP".into()));
         };
         let path = format!("{PATH}{}", challenge.token);
         proofs.insert(path, challenge.key_authorization().as_str().to_owned());
@@ -88,7 +91,7 @@ async fn proofs(order: &mut Order) -> Result<BTreeMap<String, String>, Failure> 
 }
 
 /// Lets the server look, and waits for what it has seen.
-async fn prove(order: &mut Order) -> Result<(), Failure> {
+async fn prove(order: &mut Order) -> Result<(), RenewalFailure> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -100,7 +103,7 @@ async fn prove(order: &mut Order) -> Result<(), Failure> {
     }
     match order.poll_ready(&STEP).await? {
         OrderStatus::Ready | OrderStatus::Valid => Ok(()),
-        status => Err(Failure::Refused(reason(order, status).await.into())),
+        status => Err(RenewalFailure::Refused(reason(order, status).await.into())),
     }
 }
 

@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_secs(60 * 60);
 
 /// Why there is no new certificate.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum RenewalFailure {
     #[error("{}", StrangerText::from(.0.to_string()))]
     Acme(#[from] AcmeError),
     #[error("the server refuses the order: {0}")]
@@ -51,7 +51,7 @@ pub(super) enum Failure {
     DueAlready,
 }
 
-impl Failure {
+impl RenewalFailure {
     /// Whether the server has named this problem (RFC 8555 §6.7).
     fn is(&self, name: &str) -> bool {
         let Self::Acme(AcmeError::Api(problem)) = self else { return false };
@@ -134,8 +134,8 @@ async fn renew(setup: &AcmeSetup) {
 }
 
 /// The failure of an order whose certificate is due at once. Another order would bring the same, and so on.
-fn lasting(due: SystemTime, now: SystemTime) -> Result<(), Failure> {
-    if due > now { Ok(()) } else { Err(Failure::DueAlready) }
+fn lasting(due: SystemTime, now: SystemTime) -> Result<(), RenewalFailure> {
+    if due > now { Ok(()) } else { Err(RenewalFailure::DueAlready) }
 }
 
 #[expect(clippy::disallowed_methods, reason = "certificates end by the real clock")]
@@ -158,11 +158,11 @@ mod tests {
 
     #[test]
     fn failures_are_repeated_less_and_less_often() {
-        let failure = Failure::Refused("no".into());
+        let failure = RenewalFailure::Refused("no".into());
         let minutes: Vec<_> = (1..=8).map(|count| failure.wait(count).as_secs() / 60).collect();
         assert_eq!(minutes, [1, 3, 9, 27, 81, 243, 360, 360]);
         let limit = serde_json::from_str(r#"{"type": "urn:ietf:params:acme:error:rateLimited"}"#);
-        let limit = Failure::Acme(AcmeError::Api(limit.unwrap()));
+        let limit = RenewalFailure::Acme(AcmeError::Api(limit.unwrap()));
         assert_eq!(limit.wait(1), WAIT_OF_LIMITS);
         assert_eq!(limit.wait(100), LONGEST_WAIT);
     }

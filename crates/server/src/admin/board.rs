@@ -16,7 +16,7 @@ use tandem_node::{
 };
 
 use super::{
-    BUSIEST, Facts, OfProcess, Seen, causes, has_stopped, metrics,
+    BUSIEST, Facts, OfProcess, SeenNode, causes, has_stopped, metrics,
     now::{Connections, Flows, History, Memory, Now, Queue, Rates, Rtt, Tunnel},
     takes_connections,
     users::UserSeries,
@@ -29,7 +29,7 @@ const HISTORY: usize = 300;
 /// The state of a server over the last minutes.
 pub(super) struct Board<'a> {
     facts: &'a Facts,
-    history: RefCell<VecDeque<Point>>,
+    history: RefCell<VecDeque<BoardSecond>>,
     users: RefCell<UserSeries>,
     rtts: Histogram,
     /// When the newest state of a node was made whose RTTs are in the histogram.
@@ -38,7 +38,7 @@ pub(super) struct Board<'a> {
 
 /// One second.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct BoardSecond {
     to_client_mbps: f64,
     to_target_mbps: f64,
     queue_bytes: f64,
@@ -67,7 +67,7 @@ impl<'a> Board<'a> {
     }
 
     /// Takes the states of a new second.
-    pub(super) fn update(&self, seen: &[Arc<Seen>], of_process: OfProcess) {
+    pub(super) fn update(&self, seen: &[Arc<SeenNode>], of_process: OfProcess) {
         let new = seen.iter().filter(|it| self.counted.get().is_none_or(|last| it.at > last));
         for rtt in new.flat_map(|seen| &seen.status.rtts) {
             self.rtts.observe(rtt.as_secs_f64());
@@ -81,7 +81,7 @@ impl<'a> Board<'a> {
         if history.len() == HISTORY {
             history.pop_front();
         }
-        history.push_back(Point {
+        history.push_back(BoardSecond {
             to_client_mbps: now.rates.to_client_mbps,
             to_target_mbps: now.rates.to_target_mbps,
             queue_bytes: float(now.queue.bytes),
@@ -90,9 +90,9 @@ impl<'a> Board<'a> {
     }
 
     /// What is known now.
-    pub(super) fn now(&self, seen: &[Arc<Seen>], of_process: OfProcess) -> Now {
+    pub(super) fn now(&self, seen: &[Arc<SeenNode>], of_process: OfProcess) -> Now {
         let OfProcess { is_draining, stuck_threads, lost_log_lines, cut_qlogs } = of_process;
-        let sum = |value: fn(&Seen) -> u64| seen.iter().map(|it| value(it)).sum::<u64>();
+        let sum = |value: fn(&SeenNode) -> u64| seen.iter().map(|it| value(it)).sum::<u64>();
         let tunnels = tunnels(seen);
         let wait = tunnels.iter().map(|it| it.queue_wait_s).fold(0.0, f64::max);
         let is_complete = seen.len() == self.facts.threads;
@@ -135,7 +135,7 @@ impl<'a> Board<'a> {
 
     fn history(&self) -> History {
         let history = self.history.borrow();
-        let all = |value: fn(&Point) -> f64| history.iter().map(value).collect();
+        let all = |value: fn(&BoardSecond) -> f64| history.iter().map(value).collect();
         History {
             to_client_mbps: all(|it| it.to_client_mbps),
             to_target_mbps: all(|it| it.to_target_mbps),
@@ -146,7 +146,7 @@ impl<'a> Board<'a> {
 }
 
 fn sums(
-    seen: &[Arc<Seen>],
+    seen: &[Arc<SeenNode>],
     causes: fn(&Stats) -> [(&'static str, u64); 8],
 ) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
@@ -169,7 +169,7 @@ const fn refused(stats: &Stats) -> [(&'static str, u64); 8] {
     ]
 }
 
-fn rates(seen: &[Arc<Seen>]) -> Rates {
+fn rates(seen: &[Arc<SeenNode>]) -> Rates {
     let mut rates = Rates::default();
     let (mut sent, mut lost) = (0, 0);
     for seen in seen {
@@ -190,7 +190,7 @@ fn rates(seen: &[Arc<Seen>]) -> Rates {
     }
 }
 
-fn rtt(seen: &[Arc<Seen>]) -> Option<Rtt> {
+fn rtt(seen: &[Arc<SeenNode>]) -> Option<Rtt> {
     let mut all: Vec<_> = seen.iter().flat_map(|seen| &seen.status.rtts).copied().collect();
     let last = all.len().checked_sub(1)?;
     let mut at = |percent: usize| {
@@ -200,7 +200,7 @@ fn rtt(seen: &[Arc<Seen>]) -> Option<Rtt> {
     Some(Rtt { median_s: at(50), p95_s: at(95), max_s: at(100) })
 }
 
-fn tunnels(seen: &[Arc<Seen>]) -> Vec<Tunnel> {
+fn tunnels(seen: &[Arc<SeenNode>]) -> Vec<Tunnel> {
     let all =
         seen.iter().flat_map(|it| it.status.busiest.iter().map(move |one| (one, it.interval)));
     let mut all: Vec<_> = all.collect();

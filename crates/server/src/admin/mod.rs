@@ -29,7 +29,7 @@ use tandem_net::{
 use tandem_node::{limits::Limits, proxy::Users, stats::Stats, status::Status};
 
 use self::board::Board;
-pub(crate) use self::paths::{Lost, PathTotals, PlaceCounts, Places};
+pub(crate) use self::paths::{LostAtPlaces, PathTotals, PlaceCounts, SecondsAtPlaces};
 pub use self::{
     addr::AdminAddr,
     now::{Now, Tunnel, User},
@@ -96,19 +96,19 @@ pub(crate) struct OfProcess {
 
 /// A node at its last look.
 #[derive(Debug)]
-struct Seen {
+struct SeenNode {
     at: Instant,
     /// The time since the look before.
     interval: Duration,
     status: Status,
     driver: DriverStats,
     /// What was counted in the interval.
-    carried: Carried,
+    carried: GrowingCounters,
 }
 
 /// What a node counts whose growth is shown.
 #[derive(Clone, Copy, Debug, Default)]
-struct Carried {
+struct GrowingCounters {
     to_client_bytes: u64,
     to_target_bytes: u64,
     sent_datagrams: u64,
@@ -117,7 +117,7 @@ struct Carried {
     lost_packets: u64,
 }
 
-impl Carried {
+impl GrowingCounters {
     fn of(stats: &Stats, driver: &DriverStats) -> Self {
         Self {
             to_client_bytes: stats.to_client_bytes + stats.tcp.to_client_bytes + stats.file_bytes,
@@ -156,7 +156,7 @@ pub struct ListenError {
 pub struct Admin {
     address: AdminAddr,
     facts: Facts,
-    nodes: Vec<Mutex<Option<Arc<Seen>>>>,
+    nodes: Vec<Mutex<Option<Arc<SeenNode>>>>,
     paths: Mutex<Option<PathTotals>>,
 }
 
@@ -193,12 +193,12 @@ impl Admin {
         let Some(place) = self.nodes.get(index) else { return };
         let at = clock::now();
         let old = place.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (since, before) = old.map_or((self.facts.started, Carried::default()), |old| {
-            (old.at, Carried::of(&old.status.stats, &old.driver))
+        let (since, before) = old.map_or((self.facts.started, GrowingCounters::default()), |old| {
+            (old.at, GrowingCounters::of(&old.status.stats, &old.driver))
         });
-        let carried = Carried::of(&status.stats, driver).since(before);
+        let carried = GrowingCounters::of(&status.stats, driver).since(before);
         let interval = at.saturating_duration_since(since);
-        let seen = Arc::new(Seen { at, interval, status, driver: *driver, carried });
+        let seen = Arc::new(SeenNode { at, interval, status, driver: *driver, carried });
         *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
     }
 
@@ -234,7 +234,7 @@ impl Admin {
         }
     }
 
-    fn seen(&self) -> Vec<Arc<Seen>> {
+    fn seen(&self) -> Vec<Arc<SeenNode>> {
         let nodes = self.nodes.iter();
         nodes.filter_map(|it| it.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
     }
@@ -279,12 +279,12 @@ impl Admin {
 }
 
 /// Whether every node takes connections.
-fn takes_connections(seen: &[Arc<Seen>]) -> bool {
+fn takes_connections(seen: &[Arc<SeenNode>]) -> bool {
     seen.iter().all(|seen| seen.status.takes_connections)
 }
 
 /// Whether a node has not left its state for long.
-fn has_stopped(seen: &[Arc<Seen>]) -> bool {
+fn has_stopped(seen: &[Arc<SeenNode>]) -> bool {
     let now = clock::now();
     seen.iter().any(|seen| now.saturating_duration_since(seen.at) > STUCK_AFTER)
 }

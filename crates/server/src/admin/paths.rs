@@ -7,8 +7,8 @@ use serde::Serialize;
 pub(crate) struct PathTotals {
     /// Open connections by their bottleneck.
     pub(crate) connections: PlaceCounts,
-    pub(crate) seconds: Places,
-    pub(crate) lost: Lost,
+    pub(crate) seconds: SecondsAtPlaces,
+    pub(crate) lost: LostAtPlaces,
 }
 
 /// Connections by their bottleneck.
@@ -25,13 +25,13 @@ impl PlaceCounts {
     }
 }
 
-impl Places {
+impl SecondsAtPlaces {
     pub(super) const fn by_place(&self) -> [(&'static str, f64); 3] {
         [("wired", self.wired), ("access", self.access), ("sender", self.sender)]
     }
 }
 
-impl Lost {
+impl LostAtPlaces {
     pub(super) const fn by_domain(&self) -> [(&'static str, u64); 3] {
         [("wired", self.wired), ("access", self.access), ("unknown", self.unknown)]
     }
@@ -39,7 +39,7 @@ impl Lost {
 
 /// A number of seconds for each place.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Places {
+pub(crate) struct SecondsAtPlaces {
     pub(crate) wired: f64,
     pub(crate) access: f64,
     pub(crate) sender: f64,
@@ -47,7 +47,7 @@ pub(crate) struct Places {
 
 /// A number of packets for each place.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Lost {
+pub(crate) struct LostAtPlaces {
     pub(crate) wired: u64,
     pub(crate) access: u64,
     pub(crate) unknown: u64,

@@ -16,7 +16,7 @@ use tandem_node::proxy::{EachWay, Refused, UserCounters};
 use super::{
     BUSIEST,
     board::mbps,
-    metrics::{Family, Kind, Sample},
+    metrics::{Family, MetricKind, MetricSample},
     now::User,
 };
 use crate::admin::words::round;
@@ -87,7 +87,7 @@ const fn each_way(EachWay { to_target, to_client }: EachWay) -> [u64; 2] {
 
 /// A user at the last look.
 #[derive(Clone, Debug)]
-struct Seen {
+struct SeenUser {
     name: Arc<str>,
     counters: UserCounters,
     /// What was counted since the look before.
@@ -96,7 +96,7 @@ struct Seen {
     weight: f64,
 }
 
-impl Seen {
+impl SeenUser {
     fn is_active(&self) -> bool {
         self.counters.connections > 0 || self.new != Grown::default()
     }
@@ -106,7 +106,7 @@ impl Seen {
 #[derive(Debug, Default)]
 pub(super) struct UserSeries {
     /// In the order of their names.
-    seen: Vec<Seen>,
+    seen: Vec<SeenUser>,
     own: BTreeMap<Arc<str>, Grown>,
     others: Grown,
     looks: u32,
@@ -129,7 +129,7 @@ impl UserSeries {
             let new = Grown::of(&counters).since(grown);
             #[expect(clippy::cast_precision_loss, reason = "weights are compared")]
             let weight = weight * FADE + new.all_bytes() as f64;
-            let seen = Seen { name, counters, new, weight };
+            let seen = SeenUser { name, counters, new, weight };
             if self.own.len() < OWN_MAX && seen.is_active() {
                 self.own.entry(Arc::clone(&seen.name)).or_default();
             }
@@ -152,7 +152,7 @@ impl UserSeries {
         }
         let (with, without): (Vec<_>, Vec<_>) =
             self.seen.iter().partition(|seen| self.own.contains_key(&seen.name));
-        let by_weight = |a: &&Seen, b: &&Seen| a.weight.total_cmp(&b.weight);
+        let by_weight = |a: &&SeenUser, b: &&SeenUser| a.weight.total_cmp(&b.weight);
         if let (Some(least), Some(most)) =
             (with.into_iter().min_by(by_weight), without.into_iter().max_by(by_weight))
             && most.weight > 2.0 * least.weight
@@ -178,7 +178,7 @@ impl UserSeries {
         active.into_iter().take(BUSIEST).map(|seen| self.user(seen)).collect()
     }
 
-    fn user(&self, seen: &Seen) -> User {
+    fn user(&self, seen: &SeenUser) -> User {
         let Grown { bytes: [to_target_bytes, to_client_bytes], over_rate, refused } =
             Grown::of(&seen.counters);
         let [to_target, to_client] = seen.new.bytes;
@@ -207,9 +207,10 @@ impl UserSeries {
             .filter_map(|it| find(&self.seen, it).map(|seen| (name(it), seen.counters)));
         let open: Vec<_> = open.chain([(OTHERS.to_owned(), self.of_others())]).collect();
         let gauge = |title, help, value: fn(&UserCounters) -> u32| {
-            let samples =
-                open.iter().map(|(user, it)| Sample::of([user.clone()], u64::from(value(it))));
-            Family::labelled(Kind::Gauge, (title, help), ["user"], samples.collect())
+            let samples = open
+                .iter()
+                .map(|(user, it)| MetricSample::of([user.clone()], u64::from(value(it))));
+            Family::labelled(MetricKind::Gauge, (title, help), ["user"], samples.collect())
         };
         vec![
             Family::gauge("tandem_users", "Users that the proxy remembers", self.known()),
@@ -253,7 +254,8 @@ impl UserSeries {
     /// What users without a series of their own have open.
     fn of_others(&self) -> UserCounters {
         let mut sum = UserCounters::default();
-        for Seen { counters, .. } in self.seen.iter().filter(|it| !self.own.contains_key(&it.name))
+        for SeenUser { counters, .. } in
+            self.seen.iter().filter(|it| !self.own.contains_key(&it.name))
         {
             sum.connections = sum.connections.saturating_add(counters.connections);
             sum.flows = sum.flows.saturating_add(counters.flows);
@@ -262,7 +264,7 @@ impl UserSeries {
     }
 }
 
-fn find<'a>(seen: &'a [Seen], name: &str) -> Option<&'a Seen> {
+fn find<'a>(seen: &'a [SeenUser], name: &str) -> Option<&'a SeenUser> {
     let place = seen.binary_search_by(|seen| seen.name.as_ref().cmp(name)).ok()?;
     seen.get(place)
 }
@@ -274,10 +276,10 @@ fn counters<const N: usize>(
     values: fn(&Grown) -> [u64; N],
 ) -> Family {
     let samples = grown.iter().flat_map(|(user, it)| {
-        let one = move |(name, value)| Sample::of([user.clone(), String::from(name)], value);
+        let one = move |(name, value)| MetricSample::of([user.clone(), String::from(name)], value);
         names.into_iter().zip(values(it)).map(one)
     });
-    Family::labelled(Kind::Counter, title, ["user", label], samples.collect())
+    Family::labelled(MetricKind::Counter, title, ["user", label], samples.collect())
 }
 
 #[cfg(test)]

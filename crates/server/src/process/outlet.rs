@@ -52,18 +52,18 @@ pub trait Target: Send + 'static {
 /// The queue to a [`Target`]. Lines that are in it when it is dropped are still written if that takes less than
 /// [`PATIENCE`].
 #[derive(Debug)]
-pub struct Outlet(Arc<Shared>);
+pub struct Outlet(Arc<SharedOutlet>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct SharedOutlet {
+    queue: Mutex<LineQueue>,
     /// The queue is no longer empty, or the thread has written what it had taken.
     changed: Condvar,
     lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct LineQueue {
     waiting: Vec<u8>,
     /// Whether the thread writes what it has taken from the queue.
     is_writing: bool,
@@ -74,9 +74,9 @@ struct Queue {
 impl Outlet {
     /// Starts the thread that writes to the target.
     pub fn start(name: &str, target: impl Target) -> Result<Self, SystemError> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedOutlet::default());
         let mut writer =
-            Writer { shared: Arc::clone(&shared), target, told: 0, state: State::Fine };
+            Writer { shared: Arc::clone(&shared), target, told: 0, state: WriterState::Fine };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || writer.run());
         thread.map_err(SystemError::thread)?;
         Ok(Self(shared))
@@ -102,7 +102,7 @@ impl Outlet {
     /// Waits until everything is written or lost, but not for longer than [`PATIENCE`].
     pub fn flush(&self) {
         let queue = self.0.queue();
-        let is_busy = |queue: &mut Queue| queue.is_writing || !queue.waiting.is_empty();
+        let is_busy = |queue: &mut LineQueue| queue.is_writing || !queue.waiting.is_empty();
         let waited = self.0.changed.wait_timeout_while(queue, PATIENCE, is_busy);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
@@ -116,8 +116,8 @@ impl Drop for Outlet {
     }
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl SharedOutlet {
+    fn queue(&self) -> MutexGuard<'_, LineQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,7 +133,7 @@ pub fn lines_of(bytes: &[u8]) -> u64 {
 
 /// Whether the last write has succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WriterState {
     Fine,
     Failing,
     /// A part of a line was written before a write failed.
@@ -142,11 +142,11 @@ enum State {
 
 /// The thread of an outlet.
 struct Writer<T> {
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutlet>,
     target: T,
     /// The number of lost lines about which something was written.
     told: u64,
-    state: State,
+    state: WriterState,
 }
 
 impl<T: Target> Writer<T> {
@@ -201,7 +201,7 @@ impl<T: Target> Writer<T> {
 
     /// Ends a line that was written in part, and writes how many were lost.
     fn write_before(&mut self) -> Result<(), &'static [u8]> {
-        if self.state == State::FailingWithinLine {
+        if self.state == WriterState::FailingWithinLine {
             self.write_all(b"\n")?;
         }
         let untold = self.shared.lost.load(Relaxed) - self.told;
@@ -220,19 +220,22 @@ impl<T: Target> Writer<T> {
                 Ok(written) if written > 0 => bytes = bytes.get(written..).unwrap_or_default(),
                 result => {
                     let error = result.err().unwrap_or(io::ErrorKind::WriteZero.into());
-                    if self.state == State::Fine {
+                    if self.state == WriterState::Fine {
                         self.target.on_failed(&error);
                     }
                     let is_within_line =
-                        bytes.len() < all || self.state == State::FailingWithinLine;
-                    self.state =
-                        if is_within_line { State::FailingWithinLine } else { State::Failing };
+                        bytes.len() < all || self.state == WriterState::FailingWithinLine;
+                    self.state = if is_within_line {
+                        WriterState::FailingWithinLine
+                    } else {
+                        WriterState::Failing
+                    };
                     return Err(bytes);
                 }
             }
         }
         if all > 0 {
-            self.state = State::Fine;
+            self.state = WriterState::Fine;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use tandem_node::{PathReport, seldom::LineBudget};
 use tracing::info;
 
 use crate::{
-    admin::{Lost, PathTotals, PlaceCounts, Places},
+    admin::{LostAtPlaces, PathTotals, PlaceCounts, SecondsAtPlaces},
     error::ServeError,
     process::{
         WriteError,
@@ -30,7 +30,7 @@ use crate::{
 
 /// What is known of the path of one connection. Times of the path are in milliseconds.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct PathStatus {
     /// Seconds since 1970.
     time_s: f64,
     connection: u64,
@@ -43,30 +43,30 @@ struct Shown {
     /// `null`: nothing was observed for long enough.
     bottleneck: Option<Place>,
     /// For how long the bottleneck was where.
-    bottleneck_s: Places,
-    lost_packets: Lost,
-    wired_rtt_ms: Rtt,
-    access_rtt_ms: Rtt,
+    bottleneck_s: SecondsAtPlaces,
+    lost_packets: LostAtPlaces,
+    wired_rtt_ms: RttSample,
+    access_rtt_ms: RttSample,
     /// Bytes between the PEP and the receiver.
     behind_pep_bytes: u64,
 }
 
 /// `null`: there is no sample.
 #[derive(Debug, Serialize)]
-struct Rtt {
+struct RttSample {
     latest: Option<f64>,
     smoothed: Option<f64>,
     least: Option<f64>,
 }
 
-impl From<DomainRtt> for Rtt {
+impl From<DomainRtt> for RttSample {
     fn from(rtt: DomainRtt) -> Self {
         let ms = |time: Duration| rtt.is_known().then_some(rounded(time.as_secs_f64() * 1e3));
         Self { latest: ms(rtt.latest), smoothed: ms(rtt.smoothed), least: ms(rtt.least) }
     }
 }
 
-impl Shown {
+impl PathStatus {
     fn new(time: f64, report: &PathReport) -> Self {
         let PathReport { connection, client, has_ended, domains } = *report;
         let times = domains.bottleneck.unwrap_or_default();
@@ -79,12 +79,12 @@ impl Shown {
             authentic: domains.is_authentic,
             pep_acks: domains.pep_acks,
             bottleneck: domains.bottleneck.map(|bottleneck| bottleneck.place),
-            bottleneck_s: Places {
+            bottleneck_s: SecondsAtPlaces {
                 wired: rounded(times.wired.as_secs_f64()),
                 access: rounded(times.access.as_secs_f64()),
                 sender: rounded(times.sender.as_secs_f64()),
             },
-            lost_packets: Lost {
+            lost_packets: LostAtPlaces {
                 wired: domains.losses.wired,
                 access: domains.losses.access,
                 unknown: domains.losses.unknown,
@@ -107,10 +107,10 @@ const fn name(place: Place) -> &'static str {
 
 /// The last report on a connection.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct LastReport {
     place: Option<Place>,
-    seconds: Places,
-    lost: Lost,
+    seconds: SecondsAtPlaces,
+    lost: LostAtPlaces,
 }
 
 /// Tells what PEPs show.
@@ -128,7 +128,7 @@ pub(super) struct Paths {
 /// What is known from one node of an origin.
 #[derive(Debug, Default)]
 struct FromNode {
-    told: BTreeMap<u64, Told>,
+    told: BTreeMap<u64, LastReport>,
     /// The bottlenecks of open connections.
     places: Vec<Place>,
 }
@@ -149,7 +149,7 @@ impl Paths {
     pub(super) fn tell(&mut self, index: usize, reports: &[PathReport]) {
         let time = rounded(since_1970().as_secs_f64());
         for report in reports {
-            self.tell_of(index, &Shown::new(time, report));
+            self.tell_of(index, &PathStatus::new(time, report));
         }
         let open: Vec<_> = reports.iter().filter(|report| !report.has_ended).collect();
         let node = self.nodes.entry(index).or_default();
@@ -171,7 +171,7 @@ impl Paths {
         PathTotals { connections, ..self.totals }
     }
 
-    fn tell_of(&mut self, index: usize, shown: &Shown) {
+    fn tell_of(&mut self, index: usize, shown: &PathStatus) {
         let node = self.nodes.entry(index).or_default();
         let told = node.told.entry(shown.connection).or_default();
         if let Some(place) = shown.bottleneck
@@ -253,7 +253,7 @@ fn begin_qlog(dir: &Path) -> Result<File, WriteError> {
     File::options().append(true).open(&path).map_err(write)
 }
 
-fn qlog_event(shown: &Shown) -> String {
+fn qlog_event(shown: &PathStatus) -> String {
     qlog::record(
         &json!({ "time": rounded(shown.time_s * 1e3), "name": "tandem:path", "data": shown }),
     )

@@ -12,9 +12,9 @@ use tokio::{
 use super::{
     changes::Changes,
     gate::Gate,
-    orders::{Order, Orders},
+    orders::{Orders, ServerOrder},
     pulse,
-    run::{End, drain},
+    run::{ServerEnd, drain},
 };
 use crate::{
     process::say,
@@ -28,7 +28,7 @@ pub(super) struct Nodes<'a, N> {
     pub(super) changes: Vec<mpsc::UnboundedSender<(Change<N>, mpsc::Sender<()>)>>,
     /// Those that keep this process from its end after another one has taken over.
     pub(super) busy: Option<BusyNodes>,
-    pub(super) end: &'a watch::Sender<End>,
+    pub(super) end: &'a watch::Sender<ServerEnd>,
     /// Is closed when all nodes have ended.
     pub(super) all_ended: mpsc::Receiver<()>,
     /// Gets something from each node when it listens, and is closed then or at its end.
@@ -48,7 +48,9 @@ impl<N> Nodes<'_, N> {
 
     /// Lets all nodes end, the second time at once.
     fn end(&self) {
-        self.end.send_modify(|end| *end = if *end < End::Drain { End::Drain } else { End::Now });
+        self.end.send_modify(|end| {
+            *end = if *end < ServerEnd::Drain { ServerEnd::Drain } else { ServerEnd::Now }
+        });
     }
 }
 
@@ -63,7 +65,7 @@ pub(super) async fn obey<R: Role>(
     let mut looks = tokio::time::interval(pulse::INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks_at_files = tls::looks(changes.certificate_files());
-    let mut files = Files { changes, certificate: tls::Watch::new(read), changing: None };
+    let mut files = WatchedFiles { changes, certificate: tls::Watch::new(read), changing: None };
     let mut missing = nodes.changes.len();
     loop {
         tokio::select! {
@@ -79,12 +81,12 @@ pub(super) async fn obey<R: Role>(
             }
             done = files.in_force() => say(done),
             order = orders.next() => match order {
-                Order::End => nodes.end(),
-                Order::Reload => {
+                ServerOrder::End => nodes.end(),
+                ServerOrder::Reload => {
                     files.reload(&nodes, "");
                     address.tell_reload().await;
                 }
-                Order::TakeOver => address.start_successor(),
+                ServerOrder::TakeOver => address.start_successor(),
             },
             Some(seen) = looks_at_files.recv() => files.renew(&nodes, seen),
             Some(()) = nodes.all_up.recv() => {
@@ -106,7 +108,7 @@ async fn follow<R: Role>(
     told: &Told,
     (address, gate): (&mut Address, &mut Gate),
     nodes: &mut Nodes<'_, R::Node>,
-    files: &mut Files<'_, R>,
+    files: &mut WatchedFiles<'_, R>,
 ) {
     let changes = files.changes;
     // What the process before this one has closed.
@@ -129,7 +131,7 @@ async fn follow<R: Role>(
             address.tell_yours().await;
         }
         Told::SuccessorEnded => {
-            let is_ending = *nodes.end.borrow() != End::No;
+            let is_ending = *nodes.end.borrow() != ServerEnd::No;
             address.forget_successor(is_ending);
             if nodes.busy.take().is_some() && !is_ending {
                 drop(nodes.change(&changes.take_back()));
@@ -145,14 +147,14 @@ async fn follow<R: Role>(
 }
 
 /// The files of a server, which are read again while it runs.
-struct Files<'a, R: Role> {
+struct WatchedFiles<'a, R: Role> {
     changes: &'a Changes<'a, R>,
     certificate: tls::Watch,
     /// The channel that is closed when all nodes have what was read last, and what to say then.
     changing: Option<(mpsc::Receiver<()>, String)>,
 }
 
-impl<R: Role> Files<'_, R> {
+impl<R: Role> WatchedFiles<'_, R> {
     /// Waits until all nodes have what was read last. Returns what to say. A thread that is stuck must not keep the
     /// others from ending, so that nothing else waits for this.
     async fn in_force(&mut self) -> String {

@@ -14,7 +14,7 @@ use crate::{
 
 /// What a server is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ServerOrder {
     /// End; when it comes again, at once.
     End,
     /// Read all files again.
@@ -45,18 +45,18 @@ impl Orders {
     }
 
     /// Waits for the next one.
-    pub(super) async fn next(&mut self) -> Order {
+    pub(super) async fn next(&mut self) -> ServerOrder {
         match self {
             Self::OfSignals { ending, hangup, take_over } => tokio::select! {
-                () = ending.next() => Order::End,
-                _ = hangup.recv() => Order::Reload,
-                _ = take_over.recv() => Order::TakeOver,
+                () = ending.next() => ServerOrder::End,
+                _ = hangup.recv() => ServerOrder::Reload,
+                _ = take_over.recv() => ServerOrder::TakeOver,
             },
             Self::OfProgram(end) => {
                 let Some(ending) = end else { return pending().await };
                 ending.await.ok();
                 *end = None;
-                Order::End
+                ServerOrder::End
             }
         }
     }

@@ -46,13 +46,13 @@ impl Pulse {
 /// What the main thread knows of the other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    threads: Vec<Watched>,
+    threads: Vec<WatchedThread>,
     /// How often a thread was found stuck.
     stuck: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedThread {
     pulse: Pulse,
     /// The number at the last look, and since when it has been the same.
     last: Option<(u64, Instant)>,
@@ -63,7 +63,7 @@ impl Watch {
     /// Adds a thread. The first one has the number 0.
     pub(crate) fn add(&mut self) -> Pulse {
         let pulse = Pulse::default();
-        self.threads.push(Watched { pulse: pulse.clone(), last: None, is_stuck: false });
+        self.threads.push(WatchedThread { pulse: pulse.clone(), last: None, is_stuck: false });
         pulse
     }
 

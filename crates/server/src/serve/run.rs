@@ -70,7 +70,7 @@ pub(super) fn run<R: Role>(
         listener = runtime.block_on(async { admin.map(Admin::listen).transpose() })?;
         changes.begin(None)?;
     }
-    let end = watch::Sender::new(End::No);
+    let end = watch::Sender::new(ServerEnd::No);
     let (running, all_ended) = mpsc::channel::<()>(1);
     let (up, all_up) = mpsc::channel::<()>(nodes.len().max(1));
     let mut watch = Watch::default();
@@ -84,7 +84,7 @@ pub(super) fn run<R: Role>(
             let look = move |node: &mut R::Node, driver: &DriverStats| look(index, node, driver);
             let pulse = watch.add();
             let up = up.clone();
-            let server = Server {
+            let server = ServingNode {
                 on_listening: (index == 0).then_some(on_listening),
                 result: Ok(()),
                 changes: changes_of_node,
@@ -103,7 +103,7 @@ pub(super) fn run<R: Role>(
         drop((running, up));
         let stuck = watch.counter();
         let of_process = || OfProcess {
-            is_draining: *end.borrow() != End::No,
+            is_draining: *end.borrow() != ServerEnd::No,
             stuck_threads: stuck.load(Ordering::Relaxed),
             lost_log_lines: log::lost(),
             cut_qlogs: qlog::cut(),
@@ -147,7 +147,7 @@ fn start<'scope>(
 
 /// How far the end of a server has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum End {
+pub(super) enum ServerEnd {
     No,
     /// Open flows may go on for a while.
     Drain,
@@ -155,7 +155,7 @@ pub(super) enum End {
 }
 
 /// Lets all nodes end when one has ended, for whatever reason.
-struct EndsAll(watch::Sender<End>);
+struct EndsAll(watch::Sender<ServerEnd>);
 
 impl Drop for EndsAll {
     fn drop(&mut self) {
@@ -164,18 +164,18 @@ impl Drop for EndsAll {
 }
 
 /// Lets all nodes end, if they do not end already.
-pub(super) fn drain(end: &watch::Sender<End>) {
-    end.send_modify(|end| *end = (*end).max(End::Drain));
+pub(super) fn drain(end: &watch::Sender<ServerEnd>) {
+    end.send_modify(|end| *end = (*end).max(ServerEnd::Drain));
 }
 
 /// Completes when the end has come this far.
-fn reached(end: &watch::Sender<End>, least: End) -> impl Future<Output = ()> + use<> {
+fn reached(end: &watch::Sender<ServerEnd>, least: ServerEnd) -> impl Future<Output = ()> + use<> {
     let mut end = end.subscribe();
     async move { drop(end.wait_for(|end| *end >= least).await) }
 }
 
 /// One node of a server. The first one tells when the server is ready.
-struct Server<'a, N, L, S> {
+struct ServingNode<'a, N, L, S> {
     /// The first node has it.
     on_listening: Option<&'a S>,
     result: Result<(), ServeError>,
@@ -187,19 +187,20 @@ struct Server<'a, N, L, S> {
     up: mpsc::Sender<()>,
 }
 
-impl<N: Node, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> Server<'_, N, L, S> {
+impl<N: Node, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> ServingNode<'_, N, L, S> {
     fn run(
         mut self,
         node: N,
         options: DriverOptions,
-        end: &watch::Sender<End>,
+        end: &watch::Sender<ServerEnd>,
     ) -> Result<(), ServeError> {
         let pulse = self.pulse.clone();
-        let running = pulse.of(driver::run(node, &mut self, options, reached(end, End::Drain)));
+        let running =
+            pulse.of(driver::run(node, &mut self, options, reached(end, ServerEnd::Drain)));
         let finished = runtime()?.block_on(async {
             tokio::select! {
                 finished = running => Some(finished),
-                () = reached(end, End::Now) => None,
+                () = reached(end, ServerEnd::Now) => None,
             }
         });
         self.result?;
@@ -210,7 +211,9 @@ impl<N: Node, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> Server<'_, N, L
     }
 }
 
-impl<N, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> Application<N> for Server<'_, N, L, S> {
+impl<N, L: FnMut(&mut N, &DriverStats), S: Fn(SocketAddr)> Application<N>
+    for ServingNode<'_, N, L, S>
+{
     fn tick(&mut self, _: Instant, node: &mut N, driver: &DriverStats) {
         (self.look)(node, driver);
     }

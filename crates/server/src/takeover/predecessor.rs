@@ -23,7 +23,7 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a predecessor has sent.
-pub(super) struct Found {
+pub(super) struct FromPredecessor {
     process: u32,
     control: UnixStream,
     hello: Hello,
@@ -36,16 +36,16 @@ pub(super) struct Predecessor {
     /// Whether it wants to hear that this process works.
     hears: bool,
     /// It is connected when it is first used, within a runtime.
-    control: Control,
+    control: ControlStream,
 }
 
-enum Control {
+enum ControlStream {
     Idle(Option<UnixStream>),
     Connected(net::UnixStream),
 }
 
 /// The process that has started this one to take over, if there is one.
-pub(super) fn find() -> Result<Option<Found>, TakeOverError> {
+pub(super) fn find() -> Result<Option<FromPredecessor>, TakeOverError> {
     let process = named(VARIABLE);
     let parent = getppid().map(|parent| parent.as_raw_nonzero().get().cast_unsigned());
     let Some(process) = process.filter(|&process| Some(process) == parent) else { return Ok(None) };
@@ -54,9 +54,9 @@ pub(super) fn find() -> Result<Option<Found>, TakeOverError> {
         control.set_read_timeout(Some(PATIENCE))?;
         let (hello, files) = sockets::receive(&control)?;
         let hello = Hello::parse(&hello)?;
-        Ok(Found { process, control, hello, files })
+        Ok(FromPredecessor { process, control, hello, files })
     };
-    let found: Result<Found, io::Error> = receive();
+    let found: Result<FromPredecessor, io::Error> = receive();
     found.map(Some).map_err(|error| refuse(format!("process {process} sent no sockets: {error}")))
 }
 
@@ -69,7 +69,7 @@ fn refuse(reason: String) -> TakeOverError {
     TakeOverError { reason }
 }
 
-impl Found {
+impl FromPredecessor {
     /// The sockets, which must be those that the settings ask for. The first result but one tells what users use.
     pub(super) fn check(
         mut self,
@@ -99,7 +99,7 @@ impl Found {
         if address != listens && !is_any_port {
             return Err(refuse(format!("the address to listen on is {address} and was {listens}")));
         }
-        let control = Control::Idle(Some(self.control));
+        let control = ControlStream::Idle(Some(self.control));
         // A program without heartbeats may have passed on what an earlier process said.
         let hears = named(HEARS_VARIABLE) == Some(self.process);
         let predecessor = Predecessor { process: self.process, hears, control };
@@ -142,14 +142,14 @@ impl Predecessor {
     }
 
     fn control(&mut self) -> Option<&mut net::UnixStream> {
-        if let Control::Idle(control) = &mut self.control {
+        if let ControlStream::Idle(control) = &mut self.control {
             let control = control.take()?;
             control.set_nonblocking(true).ok()?;
-            self.control = Control::Connected(net::UnixStream::from_std(control).ok()?);
+            self.control = ControlStream::Connected(net::UnixStream::from_std(control).ok()?);
         }
         match &mut self.control {
-            Control::Connected(control) => Some(control),
-            Control::Idle(_) => None,
+            ControlStream::Connected(control) => Some(control),
+            ControlStream::Idle(_) => None,
         }
     }
 }

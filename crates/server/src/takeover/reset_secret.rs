@@ -12,7 +12,7 @@ use tandem_node::quic::ResetSecret;
 /// §21.11). After a restart a server has the same secret again, unless it listens at another address or the machine has
 /// got another name. Then clients wait for their idle timeout.
 pub(super) fn of_server(of_key: &ResetSecret, listens: SocketAddr) -> ResetSecret {
-    let machine = Machine {
+    let machine = MachineMarks {
         id: fs::read_to_string("/etc/machine-id").unwrap_or_default(),
         name: rustix::system::uname().nodename().to_bytes().to_vec(),
     };
@@ -21,12 +21,12 @@ pub(super) fn of_server(of_key: &ResetSecret, listens: SocketAddr) -> ResetSecre
 
 /// What tells a machine from others. Copies of a virtual machine may have one ID, and containers have none, or that of
 /// their image.
-struct Machine {
+struct MachineMarks {
     id: String,
     name: Vec<u8>,
 }
 
-impl Machine {
+impl MachineMarks {
     fn secret(&self, ResetSecret(of_key): &ResetSecret, listens: SocketAddr) -> ResetSecret {
         let mut hash = Sha256::new().chain_update(b"tandem: stateless resets of a server\0");
         let listens = listens.to_string();
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn each_server_with_a_key_has_a_secret_of_its_own() {
-        let machine = |id: &str, name: &str| Machine { id: id.to_owned(), name: name.into() };
+        let machine = |id: &str, name: &str| MachineMarks { id: id.to_owned(), name: name.into() };
         let (key, other_key) = (ResetSecret([1; 32]), ResetSecret([2; 32]));
         let at = |address: &str| address.parse().unwrap();
         let one = machine("a", "b").secret(&key, at("[::]:443"));

@@ -17,7 +17,7 @@ const LAST_PART: u32 = 4;
 
 /// What the operator learns about a certificate chain.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct ChainReport {
     /// The names and the end of the server's certificate.
     pub(super) summary: String,
     /// What is wrong, and what clients will see.
@@ -26,7 +26,11 @@ pub(super) struct Report {
 
 /// Looks at a chain from `file`, with the server's certificate first. `None`: the certificate is so
 /// unusual that it cannot be read, which TLS will report if it matters.
-pub(super) fn inspect(chain: &[CertificateDer<'_>], file: &Path, now: ASN1Time) -> Option<Report> {
+pub(super) fn inspect(
+    chain: &[CertificateDer<'_>],
+    file: &Path,
+    now: ASN1Time,
+) -> Option<ChainReport> {
     let file = file.display();
     let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
     let names = names(&leaf);
@@ -47,13 +51,13 @@ pub(super) fn inspect(chain: &[CertificateDer<'_>], file: &Path, now: ASN1Time) 
     }
     let names = if names.is_empty() { "no name".to_owned() } else { names.join(", ") };
     let end = utc(leaf.validity().not_after);
-    Some(Report { summary: format!("certificate for {names}; valid until {end}"), warnings })
+    Some(ChainReport { summary: format!("certificate for {names}; valid until {end}"), warnings })
 }
 
 /// For how long, in seconds since 1970, and for which names a certificate is.
 #[cfg(feature = "acme")]
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct Validity {
     pub(crate) from: i64,
     pub(crate) until: i64,
     pub(crate) names: Vec<String>,
@@ -61,12 +65,12 @@ pub(crate) struct Life {
 
 /// That of the first certificate in a file. `None`: there is none.
 #[cfg(feature = "acme")]
-pub(crate) fn life_of(file: &Path) -> Option<Life> {
+pub(crate) fn life_of(file: &Path) -> Option<Validity> {
     let chain = super::pem::certificates(file).ok()?;
     let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
     let validity = leaf.validity();
     let (from, until) = (validity.not_before.timestamp(), validity.not_after.timestamp());
-    Some(Life { from, until, names: names(&leaf) })
+    Some(Validity { from, until, names: names(&leaf) })
 }
 
 /// The names for which clients accept a certificate. Clients ignore its common name.
@@ -149,7 +153,7 @@ mod tests {
         vec![params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()]
     }
 
-    fn report(chain: &[CertificateDer<'_>], now: ASN1Time) -> Report {
+    fn report(chain: &[CertificateDer<'_>], now: ASN1Time) -> ChainReport {
         inspect(chain, Path::new("chain.pem"), now).unwrap()
     }
 
@@ -158,7 +162,7 @@ mod tests {
         let chain = chain(&["p.example", "192.0.2.1", "2001:db8::1"], false);
         let summary =
             "certificate for p.example, 192.0.2.1, 2001:db8::1; valid until 2026-01-01 00:00 UTC";
-        let expected = Report { summary: summary.to_owned(), warnings: Vec::new() };
+        let expected = ChainReport { summary: summary.to_owned(), warnings: Vec::new() };
         assert_eq!(report(&chain, at(2025, 6, 1)), expected);
     }
 

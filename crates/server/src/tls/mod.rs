@@ -15,7 +15,7 @@ use rustls::crypto::{CryptoProvider, ring};
 pub use self::acme::AcmeSetup;
 pub use self::certificate::utc;
 #[cfg(feature = "acme")]
-pub(crate) use self::certificate::{Life, life_of};
+pub(crate) use self::certificate::{Validity, life_of};
 pub use self::development::{DevelopmentIdentity, LOOPBACK_NAMES, check_names};
 pub use self::error::TlsError;
 pub use self::server::{Identity, ServerTlsSetup, server_config};

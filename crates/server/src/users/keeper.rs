@@ -14,7 +14,7 @@ use tandem_node::proxy::{KeptUsage, Month, UserUsage, Users};
 
 use super::{
     Row, Store, StoreError,
-    successor::{Successor, listen},
+    successor::{StoreSuccessor, listen},
 };
 use crate::process::{SystemError, say};
 
@@ -27,13 +27,13 @@ const WRITE_EVERY: u32 = 60;
 /// Runs until it is dropped, which writes the store for the last time.
 #[derive(Debug)]
 pub struct Keeper {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<KeeperOrder>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What a keeper is told.
 #[derive(Debug)]
-enum Order {
+enum KeeperOrder {
     /// Take over what is in a store, and keep it up to date from now on. The channel gets the reason why that is not
     /// possible, and is closed when it is done.
     Open(PathBuf, Option<mpsc::Sender<StoreError>>),
@@ -44,13 +44,13 @@ enum Order {
 }
 
 /// Where what users use is kept.
-enum Place {
+enum StorePlace {
     Memory,
-    Store(Kept),
-    Successor(Successor),
+    Store(KeptStore),
+    Successor(StoreSuccessor),
 }
 
-impl Place {
+impl StorePlace {
     fn write(&mut self, users: &Users) {
         match self {
             Self::Memory => {}
@@ -66,32 +66,32 @@ impl Keeper {
         tell_time(&users);
         let (orders, ordered) = mpsc::channel();
         let run = move || {
-            let mut place = Place::Memory;
+            let mut place = StorePlace::Memory;
             let mut ticks = 0_u32;
             loop {
                 match ordered.recv_timeout(TICK) {
-                    Ok(Order::Open(file, done)) => {
+                    Ok(KeeperOrder::Open(file, done)) => {
                         place = open(&file, &users).map_or_else(
                             |error| {
                                 match done {
                                     Some(done) => drop(done.send(error)),
                                     None => say_unusable(&error),
                                 }
-                                Place::Memory
+                                StorePlace::Memory
                             },
-                            Place::Store,
+                            StorePlace::Store,
                         );
                         continue;
                     }
-                    Ok(Order::HandOver(to)) => {
+                    Ok(KeeperOrder::HandOver(to)) => {
                         place.write(&users);
                         // This closes the store.
                         drop(place);
-                        place = Place::Successor(Successor::new(to));
+                        place = StorePlace::Successor(StoreSuccessor::new(to));
                         place.write(&users);
                     }
                     Err(RecvTimeoutError::Timeout) => {}
-                    Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => break,
+                    Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => break,
                 }
                 ticks = ticks.wrapping_add(1);
                 let is_new_month = users.month() != Some(Month::of(unix()));
@@ -123,12 +123,12 @@ impl Keeper {
         let store = store.map(Path::to_owned);
         if let Some(told) = told {
             let (users, orders) = (users.clone(), self.orders.clone());
-            let open = move || store.map(|file| orders.send(Order::Open(file, None)));
+            let open = move || store.map(|file| orders.send(KeeperOrder::Open(file, None)));
             // It ends with the other process.
             thread::spawn(move || listen(told, &users, open));
         } else if let Some(file) = store {
             let (done, is_open) = mpsc::channel();
-            self.order(Order::Open(file, Some(done)));
+            self.order(KeeperOrder::Open(file, Some(done)));
             return is_open.recv().map_or(Ok(()), Err);
         }
         Ok(())
@@ -136,10 +136,10 @@ impl Keeper {
 
     /// Closes the store, and tells another process what users use from now on. This does not wait for it.
     pub fn hand_over(&self, to: UnixStream) {
-        self.order(Order::HandOver(to));
+        self.order(KeeperOrder::HandOver(to));
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: KeeperOrder) {
         // A thread that has ended has panicked, which has been printed.
         self.orders.send(order).ok();
     }
@@ -147,7 +147,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.order(Order::End);
+        self.order(KeeperOrder::End);
         // A panic has been printed.
         self.thread.take().map(JoinHandle::join).transpose().ok();
     }
@@ -164,8 +164,8 @@ fn tell_time(users: &Users) {
 }
 
 /// Opens a store and takes over what it has.
-fn open(file: &Path, users: &Users) -> Result<Kept, StoreError> {
-    let mut kept = Kept { store: Store::open(file)?, restored: None, has_failed: false };
+fn open(file: &Path, users: &Users) -> Result<KeptStore, StoreError> {
+    let mut kept = KeptStore { store: Store::open(file)?, restored: None, has_failed: false };
     kept.restore(users)?;
     Ok(kept)
 }
@@ -179,7 +179,7 @@ pub fn say_unusable(error: &StoreError) {
 }
 
 /// A store.
-struct Kept {
+struct KeptStore {
     store: Store,
     /// The month of which the users have what the store has.
     restored: Option<Month>,
@@ -187,7 +187,7 @@ struct Kept {
     has_failed: bool,
 }
 
-impl Kept {
+impl KeptStore {
     /// Takes over what the store has of the present month, if that has not been done.
     fn restore(&mut self, users: &Users) -> Result<(), StoreError> {
         if let Some(month) = users.month().filter(|month| self.restored != Some(*month)) {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     /// What a store has of the users' present month.
-    fn stored(kept: &Kept, users: &Users) -> u64 {
+    fn stored(kept: &KeptStore, users: &Users) -> u64 {
         let rows = kept.store.month(users.month().unwrap()).unwrap();
         rows.iter().map(|row| row.kept.bytes.total()).sum()
     }

@@ -17,14 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The process that has taken over.
 #[derive(Debug)]
-pub(super) struct Successor {
+pub(super) struct StoreSuccessor {
     /// `None`: it has gone, or does not listen.
     stream: Option<UnixStream>,
     /// Lines that did not fit into the socket yet.
     unsent: VecDeque<u8>,
 }
 
-impl Successor {
+impl StoreSuccessor {
     /// A process that may open the store from now on, which an empty line says.
     pub(super) fn new(stream: UnixStream) -> Self {
         let mut new = Self { stream: Some(stream), unsent: VecDeque::from([b'\n']) };

@@ -60,7 +60,7 @@ pub(crate) struct Churn {
 
 /// What users counted.
 #[derive(Debug, Default)]
-struct Counts {
+struct ChurnCounts {
     present: usize,
     arrivals: usize,
     echoes: usize,
@@ -68,10 +68,10 @@ struct Counts {
     failures: BTreeMap<String, usize>,
 }
 
-type Shared = Arc<Mutex<Counts>>;
+type Shared = Arc<Mutex<ChurnCounts>>;
 
 /// One user.
-struct User {
+struct ChurnUser {
     login: Login,
     endpoint: Endpoint,
     target: SocketAddr,
@@ -133,7 +133,7 @@ impl Churn {
         let mut tasks = JoinSet::new();
         for ((index, login), endpoint) in proxy.logins().enumerate().zip(endpoints.iter().cycle()) {
             let part = f64::from(u32::try_from(index)?) / f64::from(u32::try_from(self.users)?);
-            let user = User {
+            let user = ChurnUser {
                 login,
                 endpoint: endpoint.clone(),
                 target,
@@ -150,7 +150,7 @@ impl Churn {
     }
 }
 
-impl User {
+impl ChurnUser {
     /// Comes and goes until the end. The first stay ends at this time.
     async fn come_and_go(self, mut leaves: Instant) {
         sleep_until(self.comes).await;
@@ -192,7 +192,7 @@ impl User {
     }
 }
 
-impl Counts {
+impl ChurnCounts {
     fn progress(&self) -> String {
         format!(
             "{} users of {} arrivals, {} echoes, {} failures",

@@ -56,7 +56,7 @@ const REQUESTS: usize = 1000;
 
 /// A kind of hostile client.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum HostileKind {
     /// Requests whose header section never ends, on all streams.
     Requests,
     /// Payloads behind a gap.
@@ -67,9 +67,10 @@ enum Kind {
     Early,
 }
 
-const KINDS: [Kind; 4] = [Kind::Requests, Kind::Gaps, Kind::Deaf, Kind::Early];
+const KINDS: [HostileKind; 4] =
+    [HostileKind::Requests, HostileKind::Gaps, HostileKind::Deaf, HostileKind::Early];
 
-impl Kind {
+impl HostileKind {
     /// The bytes that a client of this kind wants the proxy to hold.
     const fn wants(self) -> usize {
         match self {
@@ -120,7 +121,7 @@ impl Memory {
 }
 
 /// Holds memory until the task is ended. A client whose connection ends comes back.
-async fn hold(login: Login, kind: Kind, flood: std::net::SocketAddr) {
+async fn hold(login: Login, kind: HostileKind, flood: std::net::SocketAddr) {
     loop {
         // An error is what the client wants to cause at the proxy.
         hold_once(&login, kind, flood).await.ok();
@@ -128,18 +129,18 @@ async fn hold(login: Login, kind: Kind, flood: std::net::SocketAddr) {
     }
 }
 
-async fn hold_once(login: &Login, kind: Kind, flood: std::net::SocketAddr) -> Result<()> {
+async fn hold_once(login: &Login, kind: HostileKind, flood: std::net::SocketAddr) -> Result<()> {
     let endpoint = endpoint(user::ADDRESSES[0])?;
     let ping = Some(Duration::from_secs(5));
     let relay = Relay::start(login.address, 0).await?;
-    let address = if matches!(kind, Kind::Deaf) { relay.address } else { login.address };
+    let address = if matches!(kind, HostileKind::Deaf) { relay.address } else { login.address };
     let login = login.at(address);
     let client = login.connect(&endpoint, login.config(ping)).await?;
     match kind {
-        Kind::Requests => requests(&client).await?,
-        Kind::Gaps => gaps(&client, flood).await?,
-        Kind::Deaf => deaf(&client, &relay, flood).await?,
-        Kind::Early => {
+        HostileKind::Requests => requests(&client).await?,
+        HostileKind::Gaps => gaps(&client, flood).await?,
+        HostileKind::Deaf => deaf(&client, &relay, flood).await?,
+        HostileKind::Early => {
             for stream in 0..REQUESTS as u64 {
                 client.send_to(stream * 4, Bytes::from_static(HELD_PAYLOAD))?;
             }

@@ -59,14 +59,14 @@ pub(crate) struct Rush {
 
 /// What the attacker counted.
 #[derive(Debug, Default)]
-struct Counts {
+struct RushCounts {
     begun: AtomicUsize,
     complete: AtomicUsize,
     ends: AtomicBool,
 }
 
 /// Users who download in turns, and what became of them.
-struct Users {
+struct Downloaders {
     whose: &'static str,
     source: IpAddr,
     /// The connection that was there before the attack.
@@ -94,16 +94,17 @@ impl Rush {
         let known = proxy.login.of_newcomer();
         user::visit(&known, attacker, echo.address).await?;
         let mut all = [
-            Users::new("other prefix, connected before", other, Some(client), false),
-            Users::new("other prefix", other, None, false),
-            Users::new("attacker's address, come again", attacker, None, true),
-            Users::new("attacker's address", attacker, None, false),
+            Downloaders::new("other prefix, connected before", other, Some(client), false),
+            Downloaders::new("other prefix", other, None, false),
+            Downloaders::new("attacker's address, come again", attacker, None, true),
+            Downloaders::new("attacker's address", attacker, None, false),
         ];
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(RushCounts::default());
         let thread = self.attack(&proxy.login, attacker, &counts);
         sleep(Duration::from_secs(1)).await;
         let start = Instant::now();
-        let read = |counts: &Counts| (counts.begun.load(Relaxed), counts.complete.load(Relaxed));
+        let read =
+            |counts: &RushCounts| (counts.begun.load(Relaxed), counts.complete.load(Relaxed));
         let (begun_before, complete_before) = read(&counts);
         let processor_before = proxy.usage()?.processor;
         while start.elapsed() < self.duration.0 {
@@ -137,7 +138,7 @@ impl Rush {
         &self,
         login: &Login,
         source: IpAddr,
-        counts: &Arc<Counts>,
+        counts: &Arc<RushCounts>,
     ) -> thread::JoinHandle<Result<()>> {
         let (login, counts) = (login.of_newcomer(), Arc::clone(counts));
         let (at_once, beside) = (self.at_once.max(1), self.beside.0);
@@ -170,7 +171,7 @@ impl Rush {
 }
 
 /// Makes one handshake, and leaves the connection at once.
-async fn hurry(endpoint: Endpoint, login: Login, counts: Arc<Counts>) {
+async fn hurry(endpoint: Endpoint, login: Login, counts: Arc<RushCounts>) {
     let config = login.config(None);
     let Ok(connecting) = endpoint.connect_with(config, login.address, "localhost") else { return };
     counts.begun.fetch_add(1, Relaxed);
@@ -180,7 +181,7 @@ async fn hurry(endpoint: Endpoint, login: Login, counts: Arc<Counts>) {
     }
 }
 
-impl Users {
+impl Downloaders {
     const fn new(
         whose: &'static str,
         source: IpAddr,

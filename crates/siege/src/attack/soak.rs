@@ -64,7 +64,7 @@ pub(crate) struct Soak {
 
 /// What users and attackers counted.
 #[derive(Debug, Default)]
-struct Counts {
+struct SoakCounts {
     connections: usize,
     flows: usize,
     echoes: usize,
@@ -74,7 +74,7 @@ struct Counts {
     attacks: usize,
 }
 
-type Shared = Arc<Mutex<Counts>>;
+type Shared = Arc<Mutex<SoakCounts>>;
 
 impl Soak {
     pub(crate) async fn run(self, launch: Launch) -> Result<Report> {
@@ -134,7 +134,7 @@ impl Soak {
             for (index, (endpoint, login)) in places.enumerate() {
                 ticks.tick().await;
                 let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { break };
-                let user = User {
+                let user = SoakUser {
                     login: login.clone(),
                     endpoint: endpoint.clone(),
                     target,
@@ -154,7 +154,7 @@ impl Soak {
 }
 
 /// One user, who opens a connection and some flows.
-struct User {
+struct SoakUser {
     login: Login,
     endpoint: Endpoint,
     target: std::net::SocketAddr,
@@ -163,7 +163,7 @@ struct User {
     counts: Shared,
 }
 
-impl User {
+impl SoakUser {
     async fn come_and_go(self) {
         let used = timeout(Duration::from_secs(30), self.use_the_proxy()).await;
         count(&self.counts, |counts| match used {
@@ -232,7 +232,7 @@ async fn attack(login: Login, crowd: (Sources, usize), end: Instant, counts: Sha
     }
 }
 
-impl Counts {
+impl SoakCounts {
     fn progress(&self) -> String {
         format!(
             "{} connections, {} flows, {} failures, {} hung, {} attacks",

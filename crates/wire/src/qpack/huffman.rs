@@ -27,9 +27,9 @@ const CODE_LENGTHS: [u8; SYMBOLS] = [
 const SYMBOLS: usize = 257;
 const CODE_LENGTH_MAX: usize = 30;
 
-const CODE: Code = Code::from_lengths();
+const CODE: HuffmanCode = HuffmanCode::from_lengths();
 
-struct Code {
+struct HuffmanCode {
     /// Each symbol's code, in its lowest bits.
     codes: [u32; SYMBOLS],
     /// The symbols, shortest code first.
@@ -46,7 +46,7 @@ struct Length {
     symbols_start: usize,
 }
 
-impl Code {
+impl HuffmanCode {
     #[expect(clippy::indexing_slicing, reason = "in a constant, a wrong index does not compile")]
     #[expect(clippy::cast_possible_truncation, reason = "there are 257 symbols")]
     const fn from_lengths() -> Self {

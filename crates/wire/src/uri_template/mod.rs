@@ -39,11 +39,11 @@ pub struct Template {
     /// The position of the path in `text`.
     path_start: usize,
     /// The parts of the path and the query.
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Literal(String),
     Expression { operator: Operator, variables: Vec<String> },
 }
@@ -199,7 +199,7 @@ impl Template {
     /// percent-encoded.
     #[expect(clippy::missing_panics_doc, reason = "`parse` has checked all assumptions")]
     pub fn expand(&self, host: &str, port: u16) -> Expanded {
-        let target = Target { host, port: &port.to_string() };
+        let target = TemplateTarget { host, port: &port.to_string() };
         let template = UriTemplateStr::new(&self.text).expect("checked by parse");
         let uri = template.expand::<UriSpec, _>(&target).expect("strings fit every expansion");
         let uri = uri.to_string();
@@ -263,7 +263,7 @@ fn parse_authority(text: &str) -> Result<(Authority, u16), TemplateError> {
 }
 
 /// Splits path and query into parts. Their syntax was checked before.
-fn parse_parts(mut rest: &str) -> Result<Vec<Part>, TemplateError> {
+fn parse_parts(mut rest: &str) -> Result<Vec<TemplatePart>, TemplateError> {
     let mut parts = Vec::new();
     while !rest.is_empty() {
         let (literal, tail) = rest.split_at(rest.find('{').unwrap_or(rest.len()));
@@ -273,7 +273,7 @@ fn parse_parts(mut rest: &str) -> Result<Vec<Part>, TemplateError> {
             return Err(TemplateError::OutsidePathAndQuery(format!("#{fragment}").into()));
         }
         if !literal.is_empty() {
-            parts.push(Part::Literal(literal.to_owned()));
+            parts.push(TemplatePart::Literal(literal.to_owned()));
         }
         let Some((expression, tail)) = tail.strip_prefix('{').and_then(|tail| tail.split_once('}'))
         else {
@@ -284,8 +284,10 @@ fn parse_parts(mut rest: &str) -> Result<Vec<Part>, TemplateError> {
     }
     let has = |name: &str| {
         parts.iter().any(|part| match part {
-            Part::Literal(_) => false,
-            Part::Expression { variables, .. } => variables.iter().any(|variable| variable == name),
+            TemplatePart::Literal(_) => false,
+            TemplatePart::Expression { variables, .. } => {
+                variables.iter().any(|variable| variable == name)
+            }
         })
     };
     // RFC 9298 §2: "The URI Template MUST contain the two variables "target_host" and
@@ -298,7 +300,7 @@ fn parse_parts(mut rest: &str) -> Result<Vec<Part>, TemplateError> {
     Ok(parts)
 }
 
-fn parse_expression(expression: &str) -> Result<Part, TemplateError> {
+fn parse_expression(expression: &str) -> Result<TemplatePart, TemplateError> {
     let (operator, variables) = match expression.chars().next() {
         Some('?') => (Operator::Query, expression.trim_start_matches('?')),
         Some('&') => (Operator::QueryContinuation, expression.trim_start_matches('&')),
@@ -315,15 +317,15 @@ fn parse_expression(expression: &str) -> Result<Part, TemplateError> {
         return Err(TemplateError::Level4(variable.into()));
     }
     let variables = variables.split(',').map(str::to_owned).collect();
-    Ok(Part::Expression { operator, variables })
+    Ok(TemplatePart::Expression { operator, variables })
 }
 
-struct Target<'a> {
+struct TemplateTarget<'a> {
     host: &'a str,
     port: &'a str,
 }
 
-impl Context for Target<'_> {
+impl Context for TemplateTarget<'_> {
     fn visit<V: Visitor>(&self, visitor: V) -> V::Result {
         match visitor.var_name().as_str() {
             TARGET_HOST => visitor.visit_string(self.host),

@@ -1,7 +1,7 @@
 use percent_encoding::percent_decode_str;
 
 use super::target::{TargetError, check_host, parse_port};
-use super::{Operator, Part, TARGET_HOST, TARGET_PORT, Template, TemplateError};
+use super::{Operator, TARGET_HOST, TARGET_PORT, Template, TemplateError, TemplatePart};
 
 /// The proxy's side of a [`Template`]: it finds the target in a request's path.
 ///
@@ -9,11 +9,11 @@ use super::{Operator, Part, TARGET_HOST, TARGET_PORT, Template, TemplateError};
 /// and there are no further query parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatcher {
-    steps: Vec<Step>,
+    steps: Vec<MatchStep>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum MatchStep {
     Literal(String),
     Value {
         variable: Variable,
@@ -40,8 +40,8 @@ impl PathMatcher {
         let mut steps = Vec::new();
         for part in &template.parts {
             match part {
-                Part::Literal(literal) => push_literal(&mut steps, literal),
-                Part::Expression { operator, variables } => {
+                TemplatePart::Literal(literal) => push_literal(&mut steps, literal),
+                TemplatePart::Expression { operator, variables } => {
                     push_expression(&mut steps, *operator, variables)?;
                 }
             }
@@ -61,8 +61,8 @@ impl PathMatcher {
         let (mut host, mut port) = ("", "");
         for step in &self.steps {
             match step {
-                Step::Literal(literal) => rest = rest.strip_prefix(literal.as_str())?,
-                Step::Value { variable, end } => {
+                MatchStep::Literal(literal) => rest = rest.strip_prefix(literal.as_str())?,
+                MatchStep::Value { variable, end } => {
                     let len = end.map_or(Some(rest.len()), |end| rest.find(end))?;
                     let value;
                     (value, rest) = rest.split_at(len);
@@ -91,16 +91,16 @@ fn percent_decode(value: &str) -> Result<String, TargetError> {
     }
 }
 
-fn push_literal(steps: &mut Vec<Step>, literal: &str) {
+fn push_literal(steps: &mut Vec<MatchStep>, literal: &str) {
     match steps.last_mut() {
-        Some(Step::Literal(last)) => last.push_str(literal),
-        Some(Step::Value { .. }) | None => steps.push(Step::Literal(literal.to_owned())),
+        Some(MatchStep::Literal(last)) => last.push_str(literal),
+        Some(MatchStep::Value { .. }) | None => steps.push(MatchStep::Literal(literal.to_owned())),
     }
 }
 
 /// Appends the steps of an expression, in the form of its expansion (RFC 6570 §3.2.1).
 fn push_expression(
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<MatchStep>,
     operator: Operator,
     variables: &[String],
 ) -> Result<(), TemplateError> {
@@ -120,26 +120,26 @@ fn push_expression(
             _ => return Err(TemplateError::VariableUnknown(name.into())),
         };
         let is_repeated = steps.iter().any(
-            |step| matches!(step, Step::Value { variable: earlier, .. } if *earlier == variable),
+            |step| matches!(step, MatchStep::Value { variable: earlier, .. } if *earlier == variable),
         );
         if is_repeated {
             return Err(TemplateError::VariableRepeated(name.into()));
         }
-        steps.push(Step::Value { variable, end: None });
+        steps.push(MatchStep::Value { variable, end: None });
     }
     Ok(())
 }
 
 /// Sets the end of each value: the character that follows it. Expanded values must not contain that
 /// character.
-fn set_ends(steps: &mut [Step]) -> Result<(), TemplateError> {
-    let mut following: Option<Step> = None;
+fn set_ends(steps: &mut [MatchStep]) -> Result<(), TemplateError> {
+    let mut following: Option<MatchStep> = None;
     for step in steps.iter_mut().rev() {
-        if let Step::Value { variable, end } = step {
+        if let MatchStep::Value { variable, end } = step {
             *end = match &following {
                 None => None,
-                Some(Step::Literal(literal)) => literal.chars().next(),
-                Some(Step::Value { .. }) => return Err(ambiguous(*variable)),
+                Some(MatchStep::Literal(literal)) => literal.chars().next(),
+                Some(MatchStep::Value { .. }) => return Err(ambiguous(*variable)),
             };
             if end.is_some_and(is_in_values) {
                 return Err(ambiguous(*variable));

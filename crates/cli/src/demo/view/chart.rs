@@ -9,7 +9,7 @@ use ratatui::{
     widgets::{Axis, Chart, Dataset, GraphType, Widget},
 };
 
-use super::scale::{Scale, short};
+use super::scale::{RoundScale, short};
 
 /// Charts at least this high have numbers at the quarters of the vertical axis too.
 const QUARTERS_HEIGHT_MIN: u16 = 15;
@@ -81,7 +81,7 @@ impl Curve {
         self.points.iter().map(|&(_, value)| value).fold(0.0, f64::max)
     }
 
-    fn bound(mut self, scale: Scale) -> Self {
+    fn bound(mut self, scale: RoundScale) -> Self {
         for (_, value) in &mut self.points {
             *value = value.min(scale.max);
         }
@@ -102,20 +102,20 @@ impl Curve {
 
 /// One chart.
 #[derive(Clone, Debug)]
-pub(super) struct Plot {
+pub(super) struct DemoChart {
     /// The quantity and its unit.
     title: &'static str,
-    seconds: Scale,
-    values: Scale,
+    seconds: RoundScale,
+    values: RoundScale,
     curves: Vec<Curve>,
     graph: GraphType,
 }
 
-impl Plot {
+impl DemoChart {
     /// Lines.
     pub(super) fn lines(
         title: &'static str,
-        (seconds, values): (Scale, Scale),
+        (seconds, values): (RoundScale, RoundScale),
         curves: impl IntoIterator<Item = Curve>,
     ) -> Self {
         let curves = curves.into_iter().map(|curve| curve.bound(values)).collect();
@@ -128,7 +128,7 @@ impl Plot {
     }
 }
 
-impl Widget for Plot {
+impl Widget for DemoChart {
     fn render(self, area: Rect, buffer: &mut Buffer) {
         let [head, body] =
             Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);

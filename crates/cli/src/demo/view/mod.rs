@@ -16,12 +16,12 @@ use ratatui::{
     widgets::Widget,
 };
 
-pub(super) use self::{chart::Palette, results::Entry};
+pub(super) use self::{chart::Palette, results::JsonEntry};
 use self::{
-    chart::{Curve, FAINT, Look, Plot, STRONG},
-    scale::Scale,
+    chart::{Curve, DemoChart, FAINT, Look, STRONG},
+    scale::RoundScale,
 };
-use super::{sample::Sample, watch::Moment};
+use super::{sample::DemoSample, watch::Moment};
 
 /// The name of the origin's connection in legends.
 const SERVER: &str = "server";
@@ -44,16 +44,16 @@ pub(super) struct Yardstick {
 
 /// Everything that is drawn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Picture<'a> {
+pub(super) struct DemoPicture<'a> {
     /// What the running journey is.
     pub(super) title: &'a str,
     pub(super) moment: Moment<'a>,
-    pub(super) entries: &'a [Entry],
+    pub(super) entries: &'a [JsonEntry],
     pub(super) yardstick: Yardstick,
     pub(super) palette: Palette,
 }
 
-impl Widget for &Picture<'_> {
+impl Widget for &DemoPicture<'_> {
     fn render(self, area: Rect, buffer: &mut Buffer) {
         let line = Constraint::Length(1);
         let rows = [line, line, Constraint::Fill(1), Constraint::Fill(1), line, line];
@@ -75,37 +75,38 @@ impl Widget for &Picture<'_> {
     }
 }
 
-impl Picture<'_> {
-    fn rates(&self) -> Plot {
+impl DemoPicture<'_> {
+    fn rates(&self) -> DemoChart {
         let curves =
             self.layers(|sample| sample.e2e_pacing_mbps, |sample| sample.tunnel_pacing_mbps);
         let rate = self.yardstick.rate_mbps;
         // The start may be so fast that the rest would be invisible on its scale.
-        let values = Scale::up_to(most(&curves).clamp(1.2 * rate, 2.0 * rate));
-        Plot::lines("rate Mbit/s", (self.seconds(), values), curves)
+        let values = RoundScale::up_to(most(&curves).clamp(1.2 * rate, 2.0 * rate));
+        DemoChart::lines("rate Mbit/s", (self.seconds(), values), curves)
     }
 
-    fn rtts(&self) -> Plot {
+    fn rtts(&self) -> DemoChart {
         let curves = self.layers(|sample| sample.e2e_srtt_ms, |sample| sample.tunnel_srtt_ms);
-        let values = Scale::up_to(most(&curves).max(1.5 * self.yardstick.rtt_ms));
-        Plot::lines("RTT ms", (self.seconds(), values), curves)
+        let values = RoundScale::up_to(most(&curves).max(1.5 * self.yardstick.rtt_ms));
+        DemoChart::lines("RTT ms", (self.seconds(), values), curves)
     }
 
-    fn queue(&self) -> Option<Plot> {
+    fn queue(&self) -> Option<DemoChart> {
         self.has_tunnel().then(|| {
             #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
-            let kilobytes = |sample: &Sample| sample.tunnel_queue_bytes.map(|it| it as f64 / 1e3);
+            let kilobytes =
+                |sample: &DemoSample| sample.tunnel_queue_bytes.map(|it| it as f64 / 1e3);
             let curve = self.curve(TUNNEL, self.palette.tunnel, kilobytes);
-            let values = Scale::up_to(curve.max().max(10.0));
-            Plot::lines("queue kB", (self.seconds(), values), vec![curve]).filled()
+            let values = RoundScale::up_to(curve.max().max(10.0));
+            DemoChart::lines("queue kB", (self.seconds(), values), vec![curve]).filled()
         })
     }
 
     /// The origin's curve, and the tunnel's where there is one.
     fn layers(
         &self,
-        e2e: impl Fn(&Sample) -> Option<f64>,
-        tunnel: impl Fn(&Sample) -> Option<f64>,
+        e2e: impl Fn(&DemoSample) -> Option<f64>,
+        tunnel: impl Fn(&DemoSample) -> Option<f64>,
     ) -> Vec<Curve> {
         let e2e = self.curve(SERVER, self.palette.e2e, e2e);
         let tunnel = self.has_tunnel().then(|| self.curve(TUNNEL, self.palette.tunnel, tunnel));
@@ -116,7 +117,7 @@ impl Picture<'_> {
         &self,
         name: &'static str,
         look: Look,
-        value: impl Fn(&Sample) -> Option<f64>,
+        value: impl Fn(&DemoSample) -> Option<f64>,
     ) -> Curve {
         let samples = self.moment.samples.iter();
         Curve::new(name, look, samples.map(|sample| (sample.at_s, value(sample))))
@@ -126,8 +127,8 @@ impl Picture<'_> {
         self.moment.readings.tunnel_queue.is_some()
     }
 
-    fn seconds(&self) -> Scale {
-        Scale::up_to(self.moment.at.as_secs_f64().max(self.yardstick.ideal_s))
+    fn seconds(&self) -> RoundScale {
+        RoundScale::up_to(self.moment.at.as_secs_f64().max(self.yardstick.ideal_s))
     }
 }
 

@@ -18,7 +18,7 @@ const COLUMNS_BY_INTEREST: [usize; HEADER.len()] = [0, 1, 2, 5, 4, 3];
 
 /// A journey in the list of all.
 #[derive(Clone, Debug)]
-pub(in super::super) enum Entry {
+pub(in super::super) enum JsonEntry {
     /// Its name.
     Waiting(String),
     /// Its name.
@@ -27,7 +27,7 @@ pub(in super::super) enum Entry {
     Finished(Cells),
 }
 
-impl Entry {
+impl JsonEntry {
     pub(super) const fn is_running(&self) -> bool {
         matches!(self, Self::Running(_))
     }
@@ -49,11 +49,11 @@ impl Entry {
 }
 
 /// Draws the list. The running journey is always visible.
-pub(super) fn render(entries: &[Entry], area: Rect, buffer: &mut Buffer) {
+pub(super) fn render(entries: &[JsonEntry], area: Rect, buffer: &mut Buffer) {
     let header = (HEADER.map(str::to_owned), STRONG);
-    let rows: Vec<_> = entries.iter().map(Entry::row).collect();
+    let rows: Vec<_> = entries.iter().map(JsonEntry::row).collect();
     let columns = columns(&header.0, &rows, area.width);
-    let running = entries.iter().position(Entry::is_running);
+    let running = entries.iter().position(JsonEntry::is_running);
     let seen = usize::from(area.height.saturating_sub(1));
     let skipped = running.map_or(0, |index| (index + 1).saturating_sub(seen));
     let row = |(cells, style): &(Cells, Style)| {

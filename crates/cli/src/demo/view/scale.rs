@@ -8,11 +8,11 @@ const VALUE_MIN: f64 = 1e-3;
 
 /// The range from 0 to a round number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Scale {
+pub(super) struct RoundScale {
     pub(super) max: f64,
 }
 
-impl Scale {
+impl RoundScale {
     /// Holds this value and is not much larger.
     pub(super) fn up_to(value: f64) -> Self {
         let value = value.max(VALUE_MIN);
@@ -67,17 +67,17 @@ mod tests {
             (150.0, 160.0),
             (8_200.0, 10_000.0),
         ] {
-            let scale = Scale::up_to(value);
+            let scale = RoundScale::up_to(value);
             assert!((scale.max - max).abs() < 1e-9 * max, "{value}: {}", scale.max);
-            assert_eq!(Scale::up_to(scale.max), scale);
+            assert_eq!(RoundScale::up_to(scale.max), scale);
         }
     }
 
     #[test]
     fn labels_are_short_and_the_last_one_has_the_unit() {
-        assert_eq!(Scale::up_to(12.0).labels(2, " s"), ["0", "6", "12 s"]);
-        assert_eq!(Scale::up_to(0.3).labels(2, ""), ["0", "0.15", "0.3"]);
-        assert_eq!(Scale::up_to(1.6).labels(4, ""), ["0", "0.4", "0.8", "1.2", "1.6"]);
+        assert_eq!(RoundScale::up_to(12.0).labels(2, " s"), ["0", "6", "12 s"]);
+        assert_eq!(RoundScale::up_to(0.3).labels(2, ""), ["0", "0.15", "0.3"]);
+        assert_eq!(RoundScale::up_to(1.6).labels(4, ""), ["0", "0.4", "0.8", "1.2", "1.6"]);
     }
 
     #[test]

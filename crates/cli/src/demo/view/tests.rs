@@ -10,11 +10,11 @@ use crate::demo::gauges::Readings;
 const YARDSTICK: Yardstick = Yardstick { rate_mbps: 10.0, rtt_ms: 140.0, ideal_s: 8.6 };
 
 /// A journey that starts fast, then goes steadily for four seconds while its tunnel's queue drains.
-fn samples(has_tunnel: bool) -> Vec<Sample> {
+fn samples(has_tunnel: bool) -> Vec<DemoSample> {
     let sample = |step: u8| {
         let at_s = f64::from(step) / 4.0;
         let of_tunnel = |value: f64| has_tunnel.then_some(value);
-        Sample {
+        DemoSample {
             at_s,
             e2e_pacing_mbps: Some(if step < 4 { 90.0 } else { 8.0 }),
             tunnel_pacing_mbps: of_tunnel(10.0),
@@ -41,17 +41,17 @@ fn readings(has_tunnel: bool) -> Readings {
     }
 }
 
-fn entries() -> Vec<Entry> {
+fn entries() -> Vec<JsonEntry> {
     let finished = ["mft", "10.04 s", "1.09", "7.97 Mbit/s", "9.5 %", "150 ms"];
     vec![
-        Entry::Finished(finished.map(str::to_owned)),
-        Entry::Running("rmdt".to_owned()),
-        Entry::Waiting("rmdt:off@cubic".to_owned()),
+        JsonEntry::Finished(finished.map(str::to_owned)),
+        JsonEntry::Running("rmdt".to_owned()),
+        JsonEntry::Waiting("rmdt:off@cubic".to_owned()),
     ]
 }
 
 /// The screen, line by line.
-fn draw(picture: &Picture<'_>, width: u16, height: u16) -> (Vec<String>, Buffer) {
+fn draw(picture: &DemoPicture<'_>, width: u16, height: u16) -> (Vec<String>, Buffer) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| frame.render_widget(picture, frame.area())).unwrap();
     let buffer = terminal.backend().buffer().clone();
@@ -63,10 +63,14 @@ fn draw(picture: &Picture<'_>, width: u16, height: u16) -> (Vec<String>, Buffer)
     (lines.collect(), buffer)
 }
 
-fn with_picture<T>(has_tunnel: bool, has_colour: bool, look: impl FnOnce(&Picture<'_>) -> T) -> T {
+fn with_picture<T>(
+    has_tunnel: bool,
+    has_colour: bool,
+    look: impl FnOnce(&DemoPicture<'_>) -> T,
+) -> T {
     let (samples, readings, entries) = (samples(has_tunnel), readings(has_tunnel), entries());
     let at = Duration::from_millis(4_300);
-    look(&Picture {
+    look(&DemoPicture {
         title: "rmdt (MASQUE datagram tunnel, which retransmits lost packets)",
         moment: Moment { at, readings: &readings, samples: &samples },
         entries: &entries,
@@ -142,16 +146,16 @@ fn before_the_first_byte_it_names_the_awaited_event() {
     let readings = Readings { body: 0, body_len: None, ..readings(true) };
     let moment = Moment { at: Duration::ZERO, readings: &readings, samples: &[] };
     let (lines, _) =
-        with_picture(true, true, |picture| draw(&Picture { moment, ..*picture }, 80, 23));
+        with_picture(true, true, |picture| draw(&DemoPicture { moment, ..*picture }, 80, 23));
     assert!(lines[0].starts_with("rmdt") && lines[1].ends_with("connecting"), "{lines:?}");
 }
 
 #[test]
 fn the_running_journey_is_visible_in_any_number_of_journeys() {
-    let mut entries = vec![Entry::Waiting("mdt".to_owned()); 30];
-    entries[25] = Entry::Running("rmdt".to_owned());
+    let mut entries = vec![JsonEntry::Waiting("mdt".to_owned()); 30];
+    entries[25] = JsonEntry::Running("rmdt".to_owned());
     let (lines, _) = with_picture(true, true, |picture| {
-        draw(&Picture { entries: &entries, ..*picture }, 80, 23)
+        draw(&DemoPicture { entries: &entries, ..*picture }, 80, 23)
     });
     assert!(lines.iter().any(|line| line.contains("running")), "{}", lines.join("\n"));
 }

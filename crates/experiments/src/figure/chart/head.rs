@@ -58,14 +58,14 @@ impl<'a> Head<'a> {
 pub(super) struct Legend<'a> {
     /// Each line once, with its number among the lines of its mode.
     shades: Vec<(&'a Series, usize)>,
-    entries: Vec<Entry>,
+    entries: Vec<LegendEntry>,
     rows: i32,
     /// The meanings of the modes, if there is no room for them in the legend.
     pub(super) note: Option<String>,
 }
 
 /// One name, beside its colour and marker.
-struct Entry {
+struct LegendEntry {
     name: String,
     /// The mode and the number of the line among those of its mode. `None` stands for the paper's
     /// numbers.
@@ -102,7 +102,7 @@ impl<'a> Legend<'a> {
     }
 }
 
-impl Entry {
+impl LegendEntry {
     /// The offset at which the name begins.
     const fn indent(&self) -> i32 {
         if self.line.is_some() { 34 } else { 22 }
@@ -132,8 +132,8 @@ fn unplaced(
     shades: &[(&Series, usize)],
     name: impl Fn(Mode) -> String,
     has_paper: bool,
-) -> Vec<Entry> {
-    let entry = |name, line| Entry { name, line, left: 0, row: 0 };
+) -> Vec<LegendEntry> {
+    let entry = |name, line| LegendEntry { name, line, left: 0, row: 0 };
     let of_line = |(line, shade): &(&Series, usize)| {
         let name = match &line.variant {
             None => name(line.mode),
@@ -146,7 +146,7 @@ fn unplaced(
 }
 
 /// Puts entries side by side, in as many rows as they need.
-fn placed(mut entries: Vec<Entry>) -> (Vec<Entry>, i32) {
+fn placed(mut entries: Vec<LegendEntry>) -> (Vec<LegendEntry>, i32) {
     const BETWEEN: i32 = 16;
     let (mut left, mut row) = (MARGIN, 0);
     for entry in &mut entries {

@@ -45,7 +45,7 @@ pub(super) struct Transcript {
     pub(super) answered: usize,
 }
 
-struct Run<'a> {
+struct LocalRun<'a> {
     local: Local,
     script: &'a Script,
     transcript: Transcript,
@@ -57,7 +57,7 @@ struct Run<'a> {
 /// Plays a script. The bytes of both sides are cut into pieces of these lengths.
 pub(super) fn play(script: &Script, program_cut: usize, target_cut: usize) -> Transcript {
     let password = script.has_password.then(|| Password::parse(PASSWORD).ok()).flatten();
-    let mut run = Run {
+    let mut run = LocalRun {
         local: Local::new(password.map(Arc::new), LIMITS),
         script,
         transcript: Transcript::default(),
@@ -84,7 +84,7 @@ pub(super) fn play(script: &Script, program_cut: usize, target_cut: usize) -> Tr
     run.transcript
 }
 
-impl Run<'_> {
+impl LocalRun<'_> {
     /// Lets the target answer as long as the program's bytes are of no use.
     fn answer_all(&mut self, target_cut: usize) {
         while !self.local.wants_program() {

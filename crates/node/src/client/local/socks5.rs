@@ -32,7 +32,7 @@ const UDP_ASSOCIATE: u8 = 3;
 const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SocksState {
     Methods,
     Password,
     Request,
@@ -51,7 +51,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Socks5 {
     password: Option<Arc<Password>>,
-    state: State,
+    state: SocksState,
     /// An incomplete message, which has at most 513 bytes.
     inbox: Inbox,
     steps: VecDeque<Step>,
@@ -59,7 +59,7 @@ pub(super) struct Socks5 {
 
 impl Socks5 {
     pub(super) fn new(password: Option<Arc<Password>>) -> Self {
-        let (state, inbox) = (State::Methods, Inbox::default());
+        let (state, inbox) = (SocksState::Methods, Inbox::default());
         Self { password, state, inbox, steps: VecDeque::new() }
     }
 
@@ -67,17 +67,17 @@ impl Socks5 {
         self.inbox.push(bytes);
         loop {
             let progress = match self.state {
-                State::Methods => self.choose_method(),
-                State::Password => self.check_password(),
-                State::Request => self.take_request(),
-                State::Connecting | State::Passing => {
+                SocksState::Methods => self.choose_method(),
+                SocksState::Password => self.check_password(),
+                SocksState::Request => self.take_request(),
+                SocksState::Connecting | SocksState::Passing => {
                     let bytes = self.inbox.take_all();
                     if !bytes.is_empty() {
                         self.steps.push_back(Step::ToTarget(bytes));
                     }
                     None
                 }
-                State::Associating | State::Associated | State::Ended => {
+                SocksState::Associating | SocksState::Associated | SocksState::Ended => {
                     self.inbox.take_all(); // nothing more is expected
                     None
                 }
@@ -107,8 +107,8 @@ impl Socks5 {
         self.inbox.take(2 + count);
         self.reply(Bytes::copy_from_slice(&[VERSION, method]));
         match method {
-            NO_AUTHENTICATION => self.state = State::Request,
-            USER_AND_PASSWORD => self.state = State::Password,
+            NO_AUTHENTICATION => self.state = SocksState::Request,
+            USER_AND_PASSWORD => self.state = SocksState::Password,
             // RFC 1928 §3: "If the selected METHOD is X'FF', none of the methods listed by the
             // client are acceptable, and the client MUST close the connection."
             _ => self.end(Fault::Unauthorized),
@@ -127,7 +127,7 @@ impl Socks5 {
         self.inbox.take(3 + usize::from(user_len) + usize::from(len));
         self.reply(Bytes::copy_from_slice(&[PASSWORD_VERSION, u8::from(!is_permitted)]));
         if is_permitted {
-            self.state = State::Request;
+            self.state = SocksState::Request;
         } else {
             // RFC 1929 §2: "If the server returns a `failure' (STATUS value other than X'00')
             // status, it MUST close the connection."
@@ -167,14 +167,14 @@ impl Socks5 {
         self.inbox.take(len);
         match (command, target) {
             (CONNECT, Ok(target)) => {
-                self.state = State::Connecting;
+                self.state = SocksState::Connecting;
                 self.steps.push_back(Step::Connect(target));
             }
             (CONNECT, Err(error)) => {
                 self.fail(SocksReply::HostUnreachable, Fault::Malformed(error.to_string().into()));
             }
             (UDP_ASSOCIATE, _) => {
-                self.state = State::Associating;
+                self.state = SocksState::Associating;
                 self.steps.push_back(Step::Associate { from: address });
             }
             (_, _) => {
@@ -186,8 +186,8 @@ impl Socks5 {
     }
 
     pub(super) fn on_granted(&mut self) {
-        if self.state == State::Connecting {
-            self.state = State::Passing;
+        if self.state == SocksState::Connecting {
+            self.state = SocksState::Passing;
             // The client cannot know the proxy's address towards the target, which programs do not use.
             self.reply(reply(SocksReply::Succeeded, UNSPECIFIED));
             self.steps.push_back(Step::Splice);
@@ -195,23 +195,23 @@ impl Socks5 {
     }
 
     pub(super) fn on_associated(&mut self, relay: SocketAddr) {
-        if self.state == State::Associating {
-            self.state = State::Associated;
+        if self.state == SocksState::Associating {
+            self.state = SocksState::Associated;
             self.reply(reply(SocksReply::Succeeded, relay));
         }
     }
 
     pub(super) fn on_refused(&mut self, refusal: &Refusal) {
         match self.state {
-            State::Connecting | State::Associating => {
+            SocksState::Connecting | SocksState::Associating => {
                 self.fail(refusal.socks, Fault::Refused(refusal.words.clone()));
             }
-            State::Methods
-            | State::Password
-            | State::Request
-            | State::Associated
-            | State::Passing
-            | State::Ended => {}
+            SocksState::Methods
+            | SocksState::Password
+            | SocksState::Request
+            | SocksState::Associated
+            | SocksState::Passing
+            | SocksState::Ended => {}
         }
     }
 
@@ -219,12 +219,12 @@ impl Socks5 {
     pub(super) fn program_ended(&mut self) {
         match self.state {
             // What the program has sent still reaches the target, and the answer the program.
-            State::Connecting | State::Passing | State::Ended => {}
+            SocksState::Connecting | SocksState::Passing | SocksState::Ended => {}
             // RFC 1928 §7: "A UDP association terminates when the TCP connection that the UDP
             // ASSOCIATE request arrived on terminates."
-            State::Associating | State::Associated => self.close(None),
-            State::Methods | State::Password | State::Request => {
-                let is_silent = self.state == State::Methods && self.inbox.is_empty();
+            SocksState::Associating | SocksState::Associated => self.close(None),
+            SocksState::Methods | SocksState::Password | SocksState::Request => {
+                let is_silent = self.state == SocksState::Methods && self.inbox.is_empty();
                 self.close((!is_silent).then(|| {
                     Fault::Malformed("it ended before its SOCKS request was complete".into())
                 }));
@@ -233,7 +233,7 @@ impl Socks5 {
     }
 
     pub(super) fn from_target(&mut self, bytes: Bytes) {
-        if self.state == State::Passing {
+        if self.state == SocksState::Passing {
             self.reply(bytes);
         }
     }
@@ -259,7 +259,7 @@ impl Socks5 {
 
     fn close(&mut self, fault: Option<Fault>) {
         self.inbox.take_all();
-        self.state = State::Ended;
+        self.state = SocksState::Ended;
         self.steps.push_back(Step::Close(fault));
     }
 }

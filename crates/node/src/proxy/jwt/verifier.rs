@@ -12,19 +12,19 @@ use signature_traits::{Error, Verifier};
 pub(super) static PROVIDER: CryptoProvider = CryptoProvider {
     signer_factory: |_, _| Err(ErrorKind::UnsupportedAlgorithm.into()),
     verifier_factory: |&algorithm, key| {
-        let key = Key::new(algorithm, key).ok_or(ErrorKind::UnsupportedAlgorithm)?;
+        let key = PublicKey::new(algorithm, key).ok_or(ErrorKind::UnsupportedAlgorithm)?;
         Ok(Box::new(OneKey { algorithm, key }) as Box<dyn JwtVerifier>)
     },
     key_utils: KeyUtils::new_unimplemented(),
 };
 
 /// A public key with what it verifies.
-enum Key {
+enum PublicKey {
     Rsa(&'static RsaParameters, RsaPublicKeyComponents<Vec<u8>>),
     Other(UnparsedPublicKey<Vec<u8>>),
 }
 
-impl Key {
+impl PublicKey {
     /// A key for an algorithm with two different keys for signing and verifying. There is none for HMAC, whose key
     /// could be a public one.
     fn new(algorithm: Algorithm, key: &DecodingKey) -> Option<Self> {
@@ -55,14 +55,14 @@ impl Key {
 
 struct OneKey {
     algorithm: Algorithm,
-    key: Key,
+    key: PublicKey,
 }
 
 impl Verifier<Vec<u8>> for OneKey {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), Error> {
         let result = match &self.key {
-            Key::Rsa(parameters, key) => key.verify(parameters, message, signature),
-            Key::Other(key) => key.verify(message, signature),
+            PublicKey::Rsa(parameters, key) => key.verify(parameters, message, signature),
+            PublicKey::Other(key) => key.verify(message, signature),
         };
         result.map_err(|_| Error::new())
     }
@@ -76,10 +76,10 @@ impl JwtVerifier for OneKey {
 
 /// The error of a key that nothing can be verified with.
 pub(super) fn check(algorithm: Algorithm, key: &DecodingKey) -> Result<()> {
-    let key = Key::new(algorithm, key).ok_or(ErrorKind::InvalidKeyFormat)?;
+    let key = PublicKey::new(algorithm, key).ok_or(ErrorKind::InvalidKeyFormat)?;
     let is_long_enough = match key {
-        Key::Rsa(_, key) => (256..=1024).contains(&key.n.len()),
-        Key::Other(_) => true,
+        PublicKey::Rsa(_, key) => (256..=1024).contains(&key.n.len()),
+        PublicKey::Other(_) => true,
     };
     is_long_enough.then_some(()).ok_or(ErrorKind::InvalidKeyFormat.into())
 }

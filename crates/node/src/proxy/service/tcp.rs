@@ -9,12 +9,13 @@ use tandem_wire::Code;
 use super::{Attempt, Service};
 use crate::{
     h3,
+    impossible::impossible,
     proxy::{
         FlowId, Proxy,
         answer::connected,
         flow::{End, Flow, Stage, StreamFate},
         request::Asks,
-        users::{Direction, Verdict},
+        users::{Direction, MeterVerdict},
     },
     quic::{ConnectionId, earliest},
     tcp::{Form, Outcome, Socket, Splice, TcpId, TcpInput, TunnelStream},
@@ -80,8 +81,12 @@ impl Proxy {
     /// Grants a request with the connection that was opened first. The other attempts end.
     fn on_connected(&mut self, now: Instant, id: FlowId, tcp: TcpId) {
         let Some(target) = self.on_attempt_opened(id, Attempt::Tcp(tcp)) else { return };
-        let Some((flow, _)) = self.peers.flow_of_target(id) else { return };
-        let Asks::Tcp(form) = flow.asks else { return };
+        let Some((flow, _)) = self.peers.flow_of_target(id) else {
+            return impossible("a flow lets go of its connections when it ends");
+        };
+        let Asks::Tcp(form) = flow.asks else {
+            return impossible("TCP connections are of requests for TCP");
+        };
         flow.stage = Stage::Open(Service::Tcp(Box::new(Tcp::new(tcp, form, target))));
         self.stats.tcp.opened += 1;
         self.log.opened(id, flow, target);
@@ -95,20 +100,22 @@ impl Proxy {
     /// Passes bytes of a target to its stream.
     fn on_tcp_read(&mut self, now: Instant, id: FlowId, data: Bytes) {
         let verdict = self.meter(now, id, Direction::ToClient, data.len());
-        let Some(peer) = self.peers.get_mut(id.0) else { return };
-        let Some(tcp) = peer.flows.get_mut(&id.1).and_then(|flow| flow.tcp()) else { return };
+        let Some(peer) = self.peers.get_mut(id.0) else {
+            return impossible("a flow is of a peer");
+        };
+        let Some(tcp) = peer.flows.get_mut(&id.1).and_then(|flow| flow.tcp()) else { return }; // its connection is not open yet
         self.stats.tcp.to_client_bytes += data.len() as u64;
         let outcome = tcp.splice.on_read(data, &mut peer.tunnel, id.1, &mut self.outputs);
         self.server.wake(id.0);
         self.settle_tcp(now, id, outcome);
-        if verdict == Verdict::MonthUsed {
+        if verdict == MeterVerdict::MonthUsed {
             self.revoke(id, &End::MonthUsed);
         }
     }
 
     /// Counts bytes for the user. If they came faster than the user's rate, no others are taken for a while.
-    fn meter(&mut self, now: Instant, id: FlowId, way: Direction, bytes: usize) -> Verdict {
-        let Some(flow) = self.peers.flow_mut(id) else { return Verdict::Pass };
+    fn meter(&mut self, now: Instant, id: FlowId, way: Direction, bytes: usize) -> MeterVerdict {
+        let Some(flow) = self.peers.flow_mut(id) else { return MeterVerdict::Pass };
         let verdict = flow.owner.meter.passed(now, way, (bytes, 0));
         if self.shares.is_busy() {
             self.shares.count(now, Some(flow.owner.who(id.0)), bytes);
@@ -120,9 +127,9 @@ impl Proxy {
     /// Takes no bytes of a direction until the user's rate and its part of a busy thread permit it. Returns whether
     /// they do not.
     fn pause(&mut self, now: Instant, id: FlowId, way: Direction) -> bool {
-        let Some(flow) = self.peers.flow_mut(id) else { return false };
+        let Some(flow) = self.peers.flow_mut(id) else { return false }; // it has ended
         let (who, wait) = (flow.owner.who(id.0), flow.owner.meter.wait(now, way));
-        let Some(tcp) = flow.tcp() else { return false };
+        let Some(tcp) = flow.tcp() else { return false }; // it is not open yet
         if self.shares.is_busy() && self.shares.has_used(who) {
             if !std::mem::replace(&mut tcp.is_waiting, true) {
                 self.shares.wait(now, id);
@@ -145,7 +152,7 @@ impl Proxy {
         let mut waiting = self.shares.next_round();
         for _ in 0..waiting.len() {
             let Some(id) = waiting.pop_front() else { break };
-            let Some(flow) = self.peers.flow_mut(id) else { continue };
+            let Some(flow) = self.peers.flow_mut(id) else { continue }; // it has ended
             if self.shares.has_used(flow.owner.who(id.0)) {
                 waiting.push_back(id); // it keeps its place, so that its turn comes
                 continue;
@@ -160,7 +167,7 @@ impl Proxy {
 
     /// Goes on with a connection that has waited for the user's rate, or for its credit.
     pub(in crate::proxy) fn resume(&mut self, now: Instant, id: FlowId) {
-        let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp) else { return };
+        let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp) else { return }; // it has ended, or is not open
         tcp.resume_at = None;
         if !self.pause(now, id, Direction::ToClient) {
             if let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp) {
@@ -177,8 +184,8 @@ impl Proxy {
         if self.pause(now, id, Direction::ToTarget) {
             return;
         }
-        let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp) else { return };
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(tcp) = self.peers.flow_mut(id).and_then(Flow::tcp) else { return }; // it has ended, or is not open
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         let before = tcp.splice.to_tcp;
         let outcome = tcp.splice.push(&mut carrier, id.1, &mut self.outputs);
         let pushed = tcp.splice.to_tcp - before;
@@ -186,7 +193,7 @@ impl Proxy {
         let pushed = usize::try_from(pushed).unwrap_or(usize::MAX);
         let verdict = self.meter(now, id, Direction::ToTarget, pushed);
         self.settle_tcp(now, id, outcome);
-        if verdict == Verdict::MonthUsed {
+        if verdict == MeterVerdict::MonthUsed {
             self.revoke(id, &End::MonthUsed);
         }
     }

@@ -15,12 +15,13 @@ use crate::proxy::{
     answer::granted,
     flow::{End, Flow, Stage, StreamFate},
     shares::PACKET_COST,
-    users::{Direction, Verdict},
+    users::{Direction, MeterVerdict},
 };
 use crate::{
     OsError,
     beside::{Arrived, Violation},
     h3,
+    impossible::impossible,
     node::{Output, SocketId, Transmit},
     quic::ConnectionId,
     tunnel::{Arrival, StreamEnd, Unsent},
@@ -115,7 +116,7 @@ pub(in crate::proxy) struct Relay {
 
 /// Datagrams of one flow to its target. All have the same size, except that the last may be
 /// shorter.
-struct Batch {
+struct TargetBatch {
     socket: SocketId,
     target: SocketAddr,
     flow: FlowId,
@@ -131,7 +132,7 @@ impl Proxy {
         socket: SocketId,
         result: Result<SocketAddr, OsError>,
     ) {
-        let Some(id) = self.targets.flow_of(socket) else { return };
+        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
         let local = match result {
             Ok(local) => local,
             Err(error) => {
@@ -143,7 +144,9 @@ impl Proxy {
             self.targets.on_opened(socket, local, client);
         }
         let Some(target) = self.on_attempt_opened(id, Attempt::Udp(socket)) else { return };
-        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else { return };
+        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
+            return impossible("a flow lets go of its socket when it ends");
+        };
         flow.stage = Stage::Open(Service::Udp(Udp::new(now, socket, target)));
         flow.last_active = now;
         self.log.opened(id, flow, target);
@@ -163,18 +166,20 @@ impl Proxy {
 
     /// Passes a payload from a target to its client's tunnel.
     pub(in crate::proxy) fn from_target(&mut self, now: Instant, socket: SocketId, payload: &[u8]) {
-        let Some(id) = self.targets.flow_of(socket) else { return };
-        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else { return };
+        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
+        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
+            return impossible("a flow lets go of its socket when it ends");
+        };
         flow.last_active = now;
         match flow.owner.meter.datagram(now, Direction::ToClient, payload.len()) {
-            Verdict::Pass => {}
-            Verdict::OverRate => return,
-            Verdict::MonthUsed => return self.revoke(id, &End::MonthUsed),
+            MeterVerdict::Pass => {}
+            MeterVerdict::OverRate => return,
+            MeterVerdict::MonthUsed => return self.revoke(id, &End::MonthUsed),
         }
         if self.shares.is_busy() {
             self.shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + payload.len());
         }
-        let Stage::Open(Service::Udp(udp)) = &mut flow.stage else { return };
+        let Stage::Open(Service::Udp(udp)) = &mut flow.stage else { return }; // of a wrong driver
         if let Some(pep) = &mut self.pep {
             pep.observe(now, (udp.socket, udp.target), payload);
         }
@@ -198,7 +203,7 @@ impl Proxy {
             self.stats.to_client_bytes += payload.len() as u64;
             return;
         }
-        let Some(mut carrier) = self.server.carrier(id.0) else { return };
+        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         match tunnel.send(now, &mut carrier, id.1, payload) {
             Ok(()) => {
                 udp.to_client_datagrams += 1;
@@ -256,7 +261,7 @@ impl Proxy {
                         shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + len);
                     }
                     let meter = &mut flow.owner.meter;
-                    if meter.passed(now, Direction::ToTarget, (len, 1)) == Verdict::MonthUsed {
+                    if meter.passed(now, Direction::ToTarget, (len, 1)) == MeterVerdict::MonthUsed {
                         self.revoke(id, &End::MonthUsed);
                     }
                 }
@@ -266,7 +271,7 @@ impl Proxy {
     }
 
     fn send_cids(&mut self, id: FlowId, capsules: &[CidCapsule]) {
-        let Some(peer) = self.peers.get_mut(id.0) else { return };
+        let Some(peer) = self.peers.get_mut(id.0) else { return }; // the client has gone
         let waiting = capsules.iter().map(|capsule| peer.tunnel.send_cid(id.1, capsule)).max();
         self.server.wake(id.0);
         if waiting > Some(UNREAD_MAX) {
@@ -278,7 +283,7 @@ impl Proxy {
     /// Handles a capsule of a client about a connection ID.
     fn on_cid(&mut self, id: FlowId, capsule: CidCapsule) {
         let path = self.server.connection(id.0).and_then(|connection| connection.path());
-        let Some(path) = path else { return };
+        let Some(path) = path else { return }; // the client has gone
         match self.beside.on_capsule(id, capsule, path) {
             Ok(answers) => self.send_cids(id, &answers),
             Err(Violation(reason)) => {
@@ -322,7 +327,7 @@ impl Proxy {
         now: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<Output> {
-        let mut batch: Option<Batch> = None;
+        let mut batch: Option<TargetBatch> = None;
         while let Some((id, payload)) = self.next_payload(now) {
             let flow = self.peers.flow_mut(id);
             let Some(Flow { stage: Stage::Open(Service::Udp(udp)), owner, last_active, .. }) = flow
@@ -345,9 +350,9 @@ impl Proxy {
                 self.shares.count(now, Some(who), len);
             }
             match owner.meter.datagram(now, Direction::ToTarget, len) {
-                Verdict::Pass => {}
-                Verdict::OverRate => continue,
-                Verdict::MonthUsed => {
+                MeterVerdict::Pass => {}
+                MeterVerdict::OverRate => continue,
+                MeterVerdict::MonthUsed => {
                     self.revoke(id, &End::MonthUsed);
                     continue;
                 }
@@ -357,8 +362,13 @@ impl Proxy {
             self.stats.to_target_datagrams += 1;
             self.stats.to_target_bytes += len as u64;
             buf.extend_from_slice(&payload);
-            let batch =
-                batch.get_or_insert(Batch { socket, target, flow: id, segment: len, count: 0 });
+            let batch = batch.get_or_insert(TargetBatch {
+                socket,
+                target,
+                flow: id,
+                segment: len,
+                count: 0,
+            });
             batch.count += 1;
             if batch.is_full(len) {
                 break;
@@ -430,7 +440,7 @@ impl Proxy {
     }
 }
 
-impl Batch {
+impl TargetBatch {
     /// Whether a payload of a flow may follow the `bytes` that the batch holds.
     fn takes(&self, flow: FlowId, len: usize, bytes: usize) -> bool {
         // GSO cannot send an empty payload as a segment of its own.

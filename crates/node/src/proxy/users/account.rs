@@ -73,12 +73,12 @@ struct Gauge {
 
 /// Something that counts as open until this is dropped.
 #[derive(Debug)]
-pub(in crate::proxy) struct Place {
+pub(in crate::proxy) struct OpenPlace {
     account: Arc<Account>,
     counted: Counted,
 }
 
-impl Drop for Place {
+impl Drop for OpenPlace {
     fn drop(&mut self) {
         self.account.gauge(self.counted).open.fetch_sub(1, Relaxed);
     }
@@ -86,7 +86,7 @@ impl Drop for Place {
 
 /// What one direction has carried.
 #[derive(Debug, Default)]
-struct Carried {
+struct DirectionBytes {
     bytes: AtomicU64,
     datagrams: AtomicU64,
     month_bytes: AtomicU64,
@@ -96,7 +96,7 @@ struct Carried {
     bucket: Bucket,
 }
 
-impl Carried {
+impl DirectionBytes {
     fn begin_month(&self) {
         self.month_bytes.store(0, Relaxed);
         self.kept_bytes.store(0, Relaxed);
@@ -134,8 +134,8 @@ pub(in crate::proxy) struct Account {
     flow_rate: CountBucket,
     /// The lines of the log about the user's flows.
     log_lines: CountBucket,
-    to_target: Carried,
-    to_client: Carried,
+    to_target: DirectionBytes,
+    to_client: DirectionBytes,
     refused: [AtomicU64; Refusal::NUMBER],
     month_max: AtomicU64,
     /// Seconds since 1970; 0 stands for never.
@@ -163,8 +163,8 @@ impl Account {
             gauges: Default::default(),
             flow_rate: CountBucket::default(),
             log_lines,
-            to_target: Carried::default(),
-            to_client: Carried::default(),
+            to_target: DirectionBytes::default(),
+            to_client: DirectionBytes::default(),
             refused: Default::default(),
             month_max: AtomicU64::new(u64::MAX),
             last_seen: AtomicU64::new(0),
@@ -185,7 +185,7 @@ impl Account {
         }
     }
 
-    const fn carried(&self, direction: Direction) -> &Carried {
+    const fn carried(&self, direction: Direction) -> &DirectionBytes {
         match direction {
             Direction::ToTarget => &self.to_target,
             Direction::ToClient => &self.to_client,
@@ -201,14 +201,17 @@ impl Account {
     }
 
     /// Opens something, unless as much is open as may be.
-    pub(in crate::proxy) fn place(self: &Arc<Self>, counted: Counted) -> Result<Place, Refusal> {
+    pub(in crate::proxy) fn place(
+        self: &Arc<Self>,
+        counted: Counted,
+    ) -> Result<OpenPlace, Refusal> {
         let gauge = self.gauge(counted);
         let max = gauge.max.load(Relaxed);
         let next = |open: u32| (open < max).then_some(open + 1);
         if gauge.open.fetch_update(Relaxed, Relaxed, next).is_err() {
             return Err(self.refuse(counted.refusal()));
         }
-        Ok(Place { account: Arc::clone(self), counted })
+        Ok(OpenPlace { account: Arc::clone(self), counted })
     }
 
     /// Notes that the user opens a flow, unless it opens them faster than it may. The error says how many it may open
@@ -331,7 +334,7 @@ impl Account {
         &self,
         usage: &KeptUsage,
         month: Option<Month>,
-    ) -> impl Iterator<Item = (&Carried, u64)> + use<'_> {
+    ) -> impl Iterator<Item = (&DirectionBytes, u64)> + use<'_> {
         let EachWay { to_target, to_client } = usage.bytes;
         let is_of_month = Some(usage.month) == month;
         let both = [(&self.to_target, to_target), (&self.to_client, to_client)];
@@ -342,7 +345,7 @@ impl Account {
         self.each_way(|carried| &carried.month_bytes)
     }
 
-    fn each_way(&self, counter: fn(&Carried) -> &AtomicU64) -> EachWay {
+    fn each_way(&self, counter: fn(&DirectionBytes) -> &AtomicU64) -> EachWay {
         let of = |carried| counter(carried).load(Relaxed);
         EachWay { to_target: of(&self.to_target), to_client: of(&self.to_client) }
     }

@@ -16,7 +16,7 @@ pub(in crate::proxy) enum Direction {
 
 /// Whether something of a flow may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum Verdict {
+pub(in crate::proxy) enum MeterVerdict {
     Pass,
     /// It comes faster than the user's rate, and is to be dropped. It was counted.
     OverRate,
@@ -78,10 +78,10 @@ impl Meter {
         now: Instant,
         direction: Direction,
         bytes: usize,
-    ) -> Verdict {
+    ) -> MeterVerdict {
         if !self.account.bucket(direction).take(self.account.clock.nanos(now), bytes) {
             self.dropped(direction);
-            return Verdict::OverRate;
+            return MeterVerdict::OverRate;
         }
         self.count(now, direction, bytes, 1)
     }
@@ -92,7 +92,7 @@ impl Meter {
         now: Instant,
         direction: Direction,
         (bytes, datagrams): (usize, u64),
-    ) -> Verdict {
+    ) -> MeterVerdict {
         self.account.bucket(direction).charge(self.account.clock.nanos(now), bytes);
         self.count(now, direction, bytes, datagrams)
     }
@@ -107,7 +107,13 @@ impl Meter {
         self.account.bucket(direction).wait(self.account.clock.nanos(now))
     }
 
-    fn count(&mut self, now: Instant, way: Direction, bytes: usize, datagrams: u64) -> Verdict {
+    fn count(
+        &mut self,
+        now: Instant,
+        way: Direction,
+        bytes: usize,
+        datagrams: u64,
+    ) -> MeterVerdict {
         self.last = now;
         let [to_target, to_client] = &mut self.pending;
         let pending = if way == Direction::ToTarget { to_target } else { to_client };
@@ -115,11 +121,11 @@ impl Meter {
         pending.datagrams += datagrams;
         let is_due = |added| now.saturating_duration_since(added) >= PORTION_TIME;
         if pending.bytes < PORTION && !self.added_at.is_none_or(is_due) {
-            return Verdict::Pass;
+            return MeterVerdict::Pass;
         }
         self.added_at = Some(now);
         self.add();
-        if self.account.has_used_month() { Verdict::MonthUsed } else { Verdict::Pass }
+        if self.account.has_used_month() { MeterVerdict::MonthUsed } else { MeterVerdict::Pass }
     }
 
     fn add(&mut self) {

@@ -18,8 +18,8 @@ use std::{
 
 use self::account::Clock;
 pub(super) use self::{
-    account::{Account, Counted, Place},
-    meter::{Direction, Meter, Verdict},
+    account::{Account, Counted, OpenPlace},
+    meter::{Direction, Meter, MeterVerdict},
 };
 pub use self::{
     calendar::Month,
@@ -39,16 +39,16 @@ pub(crate) fn is_own_name(text: &str) -> bool {
 
 /// The users of all proxies that have a clone of this.
 #[derive(Clone, Debug, Default)]
-pub struct Users(Arc<Shared>);
+pub struct Users(Arc<SharedUsers>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedUsers {
     clock: Arc<Clock>,
-    known: RwLock<Known>,
+    known: RwLock<KnownUsers>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownUsers {
     rules: UserRules,
     by_name: BTreeMap<Arc<str>, Arc<Account>>,
     next_number: u64,
@@ -98,7 +98,7 @@ impl Users {
     /// used. The embedding program repeats this now and then, since clocks are corrected. Before the first
     /// call, no JSON Web Token is valid.
     pub fn set_time(&self, now: Instant, unix: Duration) {
-        let Shared { clock, .. } = &*self.0;
+        let SharedUsers { clock, .. } = &*self.0;
         clock.set(now, unix);
         let month = Month::of(unix);
         if clock.month.swap(month.0, Relaxed) != month.0 {
@@ -171,16 +171,16 @@ impl Users {
         self.0.clock.unix(now)
     }
 
-    fn with<T>(&self, read: impl FnOnce(&Known) -> T) -> T {
+    fn with<T>(&self, read: impl FnOnce(&KnownUsers) -> T) -> T {
         read(&self.0.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn with_mut<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+    fn with_mut<T>(&self, change: impl FnOnce(&mut KnownUsers) -> T) -> T {
         change(&mut self.0.known.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Known {
+impl KnownUsers {
     /// Forgets idle users, those that were not seen for the longest time first.
     fn forget_some(&mut self, number: usize) {
         let idle = self.by_name.iter().filter(|(_, account)| Arc::strong_count(account) == 1);

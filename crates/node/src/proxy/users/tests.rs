@@ -14,12 +14,12 @@ fn what_flows_carry_is_added_for_their_user() {
     let mut meter = Meter::new(now, Arc::clone(&account));
     for millis in [0, 50, 99, 150] {
         let now = now + Duration::from_millis(millis);
-        assert_eq!(meter.datagram(now, Direction::ToTarget, 100), Verdict::Pass);
+        assert_eq!(meter.datagram(now, Direction::ToTarget, 100), MeterVerdict::Pass);
     }
     let (name, counters) = users.counters().pop().unwrap();
     assert_eq!((&*name, counters.flows), ("alice", 1));
     assert_eq!((counters.bytes.to_target, counters.datagrams.to_target), (400, 4));
-    assert_eq!(meter.passed(now, Direction::ToClient, (70_000, 0)), Verdict::Pass);
+    assert_eq!(meter.passed(now, Direction::ToClient, (70_000, 0)), MeterVerdict::Pass);
     assert_eq!(meter.bytes(), EachWay { to_target: 400, to_client: 70_000 });
     drop((meter, place));
     let usage = users.usage().pop().unwrap();
@@ -106,10 +106,10 @@ fn bytes_of_a_month_end_with_it() {
     users.restore([kept("alice", "2026-11"), kept("bob", "2026-10")]);
     let mut meter = Meter::new(now, users.account("alice", None));
     let verdict = meter.datagram(now, Direction::ToClient, 400);
-    assert_eq!(verdict, Verdict::MonthUsed);
+    assert_eq!(verdict, MeterVerdict::MonthUsed);
     assert!(users.account("alice", None).has_used_month());
     let mut meter = Meter::new(now, users.account("bob", None));
-    assert_eq!(meter.datagram(now, Direction::ToClient, 400), Verdict::Pass);
+    assert_eq!(meter.datagram(now, Direction::ToClient, 400), MeterVerdict::Pass);
     users.set_time(now, november + Duration::from_secs(25 * 86_400));
     assert_eq!(users.month().unwrap().to_string(), "2026-12");
     assert!(!users.account("alice", None).has_used_month());

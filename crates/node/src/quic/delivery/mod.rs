@@ -56,10 +56,10 @@ const PACKET_THRESHOLD: u64 = 3;
 
 /// The tracked datagrams of one connection. Clones share the state.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Deliveries(Arc<Shared>);
+pub(super) struct Deliveries(Arc<SharedAccounts>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedAccounts {
     /// How many datagrams have a delivery that was not polled. While there are none, packets are
     /// ignored.
     tracked: AtomicUsize,
@@ -75,11 +75,11 @@ struct Shared {
     in_flight: AtomicU64,
     /// When the newest packet was sent that the peer has acknowledged.
     newest_acked: Mutex<Option<Instant>>,
-    account: Mutex<Account>,
+    account: Mutex<FlightAccount>,
 }
 
 #[derive(Debug, Default)]
-struct Account {
+struct FlightAccount {
     /// Datagrams whose bytes the engine has dropped since the last packet.
     released: Vec<DatagramId>,
     /// The datagrams in flight, in the order of their packet numbers.
@@ -273,12 +273,12 @@ impl Deliveries {
         self.0.tracked.fetch_sub(datagrams, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Account> {
+    fn lock(&self) -> MutexGuard<'_, FlightAccount> {
         self.0.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Account {
+impl FlightAccount {
     fn resolve(
         &mut self,
         packet_number: u64,

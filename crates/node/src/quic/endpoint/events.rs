@@ -9,7 +9,7 @@ use crate::quic::StreamId;
 impl Endpoint {
     /// Takes the events of a connection.
     pub(super) fn collect_events(&mut self, id: ConnectionId) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.slots.get_mut(&id) else { return }; // it has ended
         if !slot.is_ready {
             return;
         }

@@ -10,7 +10,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::Contents;
+use super::PacketContents;
+use crate::impossible::impossible;
 use crate::stats::Overhead;
 
 /// The headers of IPv4 and UDP in bytes.
@@ -43,16 +44,16 @@ struct Class {
 
 /// A packet on one layer.
 #[derive(Clone, Debug)]
-pub(super) struct Packet {
+pub(super) struct LayerPacket {
     pub(super) tag: Tag,
     /// The bytes of the whole packet.
     pub(super) size: u64,
-    pub(super) contents: Contents,
+    pub(super) contents: PacketContents,
     /// The packets in its DATAGRAM frames.
     pub(super) inner: Vec<Tag>,
 }
 
-impl Packet {
+impl LayerPacket {
     /// The class of the packet without what is inside.
     fn own_class(&self, is_end_to_end: bool) -> Class {
         let is_ack_only = !self.contents.has_stream && !self.contents.has_others;
@@ -134,10 +135,10 @@ struct Open {
 
 /// The account of a chain, which the observers of its connections keep together. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger(Arc<Mutex<Account>>);
+pub(crate) struct Ledger(Arc<Mutex<LayerAccount>>);
 
 #[derive(Debug, Default)]
-struct Account {
+struct LayerAccount {
     totals: Overhead,
     /// What was sent on inner layers, for the packets around it.
     sent: Recent<Class>,
@@ -162,7 +163,7 @@ impl Ledger {
         Layer { ledger: self.clone(), is_outermost, is_end_to_end }
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Account) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut LayerAccount) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -204,7 +205,7 @@ impl Layer {
         });
     }
 
-    fn count(&self, account: &mut Account, packet: &Packet) {
+    fn count(&self, account: &mut LayerAccount, packet: &LayerPacket) {
         if self.is_end_to_end {
             account.totals.data_packets += u64::from(packet.contents.has_stream);
         } else {
@@ -212,7 +213,7 @@ impl Layer {
         }
     }
 
-    pub(super) fn on_sent(&self, packet: &Packet) {
+    pub(super) fn on_sent(&self, packet: &LayerPacket) {
         self.ledger.with(|account| {
             self.count(account, packet);
             let mut class = packet.own_class(self.is_end_to_end);
@@ -227,7 +228,7 @@ impl Layer {
         });
     }
 
-    pub(super) fn on_received(&self, packet: Packet) {
+    pub(super) fn on_received(&self, packet: LayerPacket) {
         let class = packet.own_class(self.is_end_to_end);
         let open = Open {
             class,
@@ -248,7 +249,7 @@ impl Layer {
     }
 }
 
-impl Account {
+impl LayerAccount {
     /// Counts an outermost packet.
     const fn settle(&mut self, class: Class, size: u64) {
         self.totals.ack_bytes += class.overhead(size);
@@ -257,14 +258,16 @@ impl Account {
     /// Handles a received packet of which everything is known, and then those around it.
     fn close(&mut self, mut tag: Tag, mut closed: Open) {
         while !closed.is_outermost {
-            let Some(outer) = self.around.remove(tag) else { return };
-            let Some(open) = self.open.get_mut(outer) else { return };
+            let Some(outer) = self.around.remove(tag) else { return }; // the packet around it came first
+            let Some(open) = self.open.get_mut(outer) else { return }; // it is forgotten
             open.class.add(Some(closed.class));
             open.missing = open.missing.saturating_sub(1);
             if open.missing > 0 {
                 return;
             }
-            let Some(open) = self.open.remove(outer) else { return };
+            let Some(open) = self.open.remove(outer) else {
+                return impossible("the packet was there a moment ago");
+            };
             (tag, closed) = (outer, open);
         }
         self.settle(closed.class, closed.size);

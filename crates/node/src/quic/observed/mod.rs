@@ -26,7 +26,7 @@ use noq_proto::{
 use tandem_wire::{QuicFrameKind, QuicFrames};
 
 pub(super) use self::ledger::HEADERS;
-use self::ledger::Packet;
+use self::ledger::LayerPacket;
 pub(crate) use self::ledger::{Layer, Ledger, Tag};
 use super::qlog::{PacketType, Place, Qlog, Qlogs, Who};
 use crate::stats::Traffic;
@@ -80,7 +80,7 @@ pub(super) struct Arrived {
 
 /// The contents of one packet.
 #[derive(Clone, Copy, Debug, Default)]
-struct Contents {
+struct PacketContents {
     ack_frames: u64,
     ack_bytes: u64,
     has_stream: bool,
@@ -88,7 +88,7 @@ struct Contents {
     has_others: bool,
 }
 
-impl Contents {
+impl PacketContents {
     fn read(payload: &[u8], mut on_datagram: impl FnMut(&[u8])) -> Self {
         let mut contents = Self::default();
         for frame in QuicFrames::new(payload) {
@@ -221,9 +221,9 @@ impl Observed {
 
     /// Reads the payload of a packet. If the connection has a place in a chain, also returns the tags of the
     /// packets inside.
-    fn read(&self, payload: &[u8]) -> (Contents, Vec<Tag>) {
+    fn read(&self, payload: &[u8]) -> (PacketContents, Vec<Tag>) {
         let mut inner = Vec::new();
-        let contents = Contents::read(payload, |packet| {
+        let contents = PacketContents::read(payload, |packet| {
             if self.layer.is_some() {
                 inner.push(Tag::of(packet));
             }
@@ -231,7 +231,7 @@ impl Observed {
         (contents, inner)
     }
 
-    fn on_arrived(&mut self, contents: &Contents, packet_number: u64) {
+    fn on_arrived(&mut self, contents: &PacketContents, packet_number: u64) {
         let is_next = self.largest.is_none_or(|largest| packet_number == largest + 1);
         self.largest = self.largest.max(Some(packet_number));
         let arrived = &mut self.arrived;
@@ -385,7 +385,7 @@ impl PacketKey for ObservedKey {
         observed.has_acked |= contents.ack_frames > 0;
         self.key.encrypt(path_id, packet, buf, header_len);
         if let Some(layer) = &observed.layer {
-            layer.on_sent(&Packet { tag: Tag::of(buf), size: len as u64, contents, inner });
+            layer.on_sent(&LayerPacket { tag: Tag::of(buf), size: len as u64, contents, inner });
         }
     }
 
@@ -411,7 +411,7 @@ impl PacketKey for ObservedKey {
             observed.on_arrived(&contents, packet);
         }
         if let Some(layer) = &observed.layer {
-            layer.on_received(Packet { tag, size: size as u64, contents, inner });
+            layer.on_received(LayerPacket { tag, size: size as u64, contents, inner });
         }
         Ok(())
     }

@@ -1,22 +1,24 @@
 use super::*;
 
 /// A packet of a layer: its frames are as the flags say, and `inner` are the tags of packets in it.
-fn packet(tag: u8, size: usize, contents: &Contents, inner: &[u8]) -> Packet {
+fn packet(tag: u8, size: usize, contents: &PacketContents, inner: &[u8]) -> LayerPacket {
     let tag_of = |tag: u8| Tag::of(&[tag; 16]);
     let inner = inner.iter().map(|&tag| tag_of(tag)).collect();
-    Packet { tag: tag_of(tag), size: size as u64, contents: *contents, inner }
+    LayerPacket { tag: tag_of(tag), size: size as u64, contents: *contents, inner }
 }
 
-const ACK: Contents = Contents {
+const ACK: PacketContents = PacketContents {
     ack_frames: 1,
     ack_bytes: 6,
     has_stream: false,
     has_datagram: false,
     has_others: false,
 };
-const DATA: Contents = Contents { has_stream: true, ack_frames: 0, ack_bytes: 0, ..ACK };
-const AROUND: Contents = Contents { has_datagram: true, ack_frames: 0, ack_bytes: 0, ..ACK };
-const AROUND_WITH_ACK: Contents = Contents { has_datagram: true, ..ACK };
+const DATA: PacketContents =
+    PacketContents { has_stream: true, ack_frames: 0, ack_bytes: 0, ..ACK };
+const AROUND: PacketContents =
+    PacketContents { has_datagram: true, ack_frames: 0, ack_bytes: 0, ..ACK };
+const AROUND_WITH_ACK: PacketContents = PacketContents { has_datagram: true, ..ACK };
 
 /// Two tunnels and an end-to-end connection.
 fn layers(ledger: &Ledger) -> [Layer; 3] {
@@ -41,7 +43,12 @@ fn an_acknowledgement_counts_with_everything_around_it() {
 fn in_a_packet_with_data_only_the_frames_of_tunnels_count() {
     let ledger = Ledger::default();
     let [outer, inner, end_to_end] = layers(&ledger);
-    end_to_end.on_sent(&packet(1, 1200, &Contents { ack_frames: 1, ack_bytes: 7, ..DATA }, &[]));
+    end_to_end.on_sent(&packet(
+        1,
+        1200,
+        &PacketContents { ack_frames: 1, ack_bytes: 7, ..DATA },
+        &[],
+    ));
     inner.on_sent(&packet(2, 1240, &AROUND_WITH_ACK, &[1]));
     end_to_end.on_sent(&packet(3, 40, &ACK, &[]));
     inner.on_sent(&packet(4, 80, &AROUND, &[3]));
@@ -87,7 +94,7 @@ fn without_tunnels_there_is_no_overhead() {
 
 #[test]
 fn only_packets_with_nothing_else_are_acknowledgements() {
-    let is_ack_only = |payload: &[u8]| Contents::read(payload, |_| {}).is_ack_only();
+    let is_ack_only = |payload: &[u8]| PacketContents::read(payload, |_| {}).is_ack_only();
     for (what, payload, expected) in [
         ("an ACK frame", &[2, 9, 0, 0, 4][..], true),
         ("and PADDING", &[2, 9, 0, 0, 4, 0, 0], true),

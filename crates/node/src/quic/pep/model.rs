@@ -21,7 +21,7 @@ const STEPS_MAX: usize = 500;
 /// The PEPs: one with a key, one without, and one to which the endpoint does not listen.
 const PEPS: [PepId; 3] = [PepId(1), PepId(2), PepId(3)];
 
-struct Run {
+struct PepRun {
     listener: Listener,
     key: PepKey,
     now: Instant,
@@ -46,7 +46,7 @@ pub fn run(input: &[u8]) {
     let peps = Peps([(PEPS[0], Some(key.clone())), (PEPS[1], None)].into());
     #[expect(clippy::disallowed_methods, reason = "only differences to it matter")]
     let now = Instant::now();
-    let mut run = Run {
+    let mut run = PepRun {
         listener: Listener::new(peps),
         key,
         now,
@@ -67,7 +67,7 @@ fn slice_of(number: u64) -> Slice {
     Slice(slice)
 }
 
-impl Run {
+impl PepRun {
     fn step(&mut self, reader: &mut Reader<'_>) {
         match reader.byte() % 8 {
             0 => self.now += Duration::from_micros(reader.number() as u64),

@@ -23,7 +23,7 @@ struct Known {
     is_proven: bool,
 }
 
-struct Run {
+struct PlacesRun {
     places: Places,
     share: usize,
     /// The most connections.
@@ -43,7 +43,7 @@ pub fn run(input: &[u8]) {
     let share = usize::from(reader.byte() % 8) + 1;
     let max = share * (usize::from(reader.byte() % 8) + 1);
     let (places, known) = (Places::new(share), Vec::new());
-    let mut run = Run { places, share, max, known, next_id: 0 };
+    let mut run = PlacesRun { places, share, max, known, next_id: 0 };
     reader.steps(STEPS_MAX, |reader| run.step(reader));
     for known in std::mem::take(&mut run.known) {
         run.places.remove(known.prefix, known.id);
@@ -51,7 +51,7 @@ pub fn run(input: &[u8]) {
     run.check();
 }
 
-impl Run {
+impl PlacesRun {
     fn step(&mut self, reader: &mut Reader<'_>) {
         let (what, which) = (reader.byte(), reader.byte());
         match what % 8 {

@@ -132,6 +132,12 @@ impl Connected {
         }
     }
 
+    /// A packet that has one of the client's connection IDs, as one that nobody but the owner can read.
+    fn packet(&self) -> Vec<u8> {
+        let id = self.seen.last().expect("the client has sent packets");
+        [&[0x40], &id[..], &[0x55; 1200]].concat()
+    }
+
     /// Sends a node forged packets with IDs that were seen, and the client what could be learnt from the answers.
     fn attack(&mut self, node: usize, tries: u64) {
         let mut random = StdRng::seed_from_u64(node as u64);
@@ -219,6 +225,30 @@ fn another_machine_ends_the_connections_of_one_that_is_gone() {
     neighbours.set_gone(1, true);
     connected.attack(2, 1);
     assert!(connected.is_reset(), "{:?}", connected.why_lost);
+}
+
+#[test]
+fn packets_that_came_before_their_machine_was_known_to_be_gone_are_answered_then() {
+    let settings = machines(3, Some(&[9; 16]));
+    for (is_gone, patience) in [(true, 1000), (false, 1000), (true, 4000)] {
+        let mut connected = Connected::new(&settings, 1);
+        let packet = connected.packet();
+        connected.to_node(2, &packet);
+        connected.now += Duration::from_millis(patience);
+        let neighbours = settings[2].fleet.as_ref().unwrap().neighbours().clone();
+        neighbours.set_gone(1, is_gone);
+        assert!(connected.nodes[2].next_timeout().is_some_and(|at| at < connected.now));
+        connected.nodes[2].handle_timeout(connected.now);
+        let mut answer = Vec::new();
+        while connected.nodes[2].poll_answer(&mut answer).is_some() {
+            assert!(answer.len() < packet.len(), "a reset is smaller than the packet");
+            connected.to_client(&std::mem::take(&mut answer));
+        }
+        let expected = is_gone && patience == 1000;
+        assert_eq!(connected.is_reset(), expected, "{is_gone}, {patience}");
+        assert_eq!(connected.nodes[2].next_timeout().is_some(), !is_gone, "{is_gone}, {patience}");
+        neighbours.set_gone(1, false);
+    }
 }
 
 #[test]

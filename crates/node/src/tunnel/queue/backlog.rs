@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Buf, Bytes};
 
-use super::{Engine, Queue, Turn};
+use super::{Engine, Queue, turns::TurnResult};
 use crate::{carrier::QueueCarrier, quic::StreamId, quic::Write};
 
 /// The backlog of one request stream.
@@ -107,7 +107,7 @@ impl Queue {
 
     /// Takes a backlog out of the round until it can send something. An empty one is forgotten.
     pub(super) fn end_backlog_turns(&mut self, stream: StreamId) {
-        let Some(backlog) = self.backlogs.by_stream.get_mut(&stream) else { return };
+        let Some(backlog) = self.backlogs.by_stream.get_mut(&stream) else { return }; // of UDP payloads
         (backlog.has_turn, backlog.deficit) = (false, 0);
         if backlog.pieces.is_empty() {
             if backlog.is_last {
@@ -137,18 +137,20 @@ impl Queue {
         &mut self,
         engine: &mut Engine<'_, impl QueueCarrier>,
         stream: StreamId,
-    ) -> Turn {
+    ) -> TurnResult {
         let (is_alone, quantum) = (self.turns.is_alone(), self.turns.quantum(stream));
-        let Some(backlog) = self.backlogs.by_stream.get_mut(&stream) else { return Turn::Nothing };
+        let Some(backlog) = self.backlogs.by_stream.get_mut(&stream) else {
+            return TurnResult::Nothing;
+        };
         let Some(piece) = backlog.pieces.front_mut().filter(|_| !backlog.is_blocked) else {
             if backlog.is_last && backlog.pieces.is_empty() {
                 engine.carrier.finish(stream);
             }
-            return Turn::Nothing;
+            return TurnResult::Nothing;
         };
         if !is_alone && backlog.deficit == 0 {
             backlog.deficit = quantum;
-            return Turn::Ended;
+            return TurnResult::Ended;
         }
         if std::mem::take(&mut piece.begins_frame) {
             engine.carrier.begin_frame(stream);
@@ -170,17 +172,17 @@ impl Queue {
             self.backlogs.drained.push_back(stream);
         }
         match result {
-            Ok(Write::Done) => Turn::Used,
-            Ok(Write::Blocked) if engine.carrier.is_held(stream) => Turn::EngineIsFull,
+            Ok(Write::Done) => TurnResult::Used,
+            Ok(Write::Blocked) if engine.carrier.is_held(stream) => TurnResult::EngineIsFull,
             Ok(Write::Blocked) => {
                 backlog.is_blocked = true;
-                Turn::Nothing
+                TurnResult::Nothing
             }
             // The stream was reset or stopped, of which its owner is told.
             Err(_) => {
                 backlog.pieces.clear();
                 backlog.len = 0;
-                Turn::Nothing
+                TurnResult::Nothing
             }
         }
     }

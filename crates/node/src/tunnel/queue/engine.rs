@@ -9,12 +9,12 @@ pub(super) struct Engine<'a, C> {
     pub(super) now: Instant,
     pub(super) carrier: &'a mut C,
     /// The limit on the stream data in the engine that was set last.
-    held: Option<Held>,
+    held: Option<StreamAllowance>,
 }
 
 /// How much stream data the engine may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum StreamAllowance {
     /// Two congestion windows, for capsules.
     TwoWindows,
     /// What is in flight and one burst, for bytes of TCP connections.
@@ -27,13 +27,13 @@ impl<'a, C: QueueCarrier> Engine<'a, C> {
     }
 
     pub(super) fn hold_two_windows(&mut self) {
-        if self.held.replace(Held::TwoWindows) != Some(Held::TwoWindows) {
+        if self.held.replace(StreamAllowance::TwoWindows) != Some(StreamAllowance::TwoWindows) {
             self.carrier.hold_two_windows();
         }
     }
 
     pub(super) fn hold_burst(&mut self) {
-        if self.held.replace(Held::Burst) != Some(Held::Burst) {
+        if self.held.replace(StreamAllowance::Burst) != Some(StreamAllowance::Burst) {
             self.carrier.hold_burst();
         }
     }

@@ -41,7 +41,7 @@ use self::{
     item::{Item, Unnumbered, into_capsule},
     longest::Longest,
     outstanding::Outstanding,
-    turns::Turns,
+    turns::{TurnResult, Turns},
 };
 pub(super) use self::{
     item::{NUMBERS, TooLarge},
@@ -130,21 +130,8 @@ pub(super) struct Queue {
     in_capsules: u64,
 }
 
-/// The result of a flow's turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// The flow sent something, or dropped it.
-    Used,
-    /// The flow has used up its turn, and continues after the other flows.
-    Ended,
-    /// The flow has nothing that it can send.
-    Nothing,
-    /// The engine has as much data as it may hold at once.
-    EngineIsFull,
-}
-
 /// What happened to the first item of a flow.
-enum Sent {
+enum SendOutcome {
     /// The item was sent, or dropped.
     All,
     /// The payload now has this form, and is sent next.
@@ -304,22 +291,22 @@ impl Queue {
         }
         let mut engine = Engine::new(now, carrier);
         while let Some(stream) = self.turns.front() {
-            let mut turn = Turn::Nothing;
+            let mut turn = TurnResult::Nothing;
             if self.backlogs.has(stream) {
                 turn = self.backlog_turn(&mut engine, stream);
             } else if is_repaired {
                 turn = self.repair_turn(&mut engine, stream);
             }
-            if turn == Turn::Nothing && !self.backlogs.has(stream) {
+            if turn == TurnResult::Nothing && !self.backlogs.has(stream) {
                 turn = self.item_turn(&mut engine, stream);
             }
             match turn {
-                Turn::Used => {}
-                Turn::Ended => self.turns.rotate(),
-                Turn::Nothing => self.end_turns(stream),
+                TurnResult::Used => {}
+                TurnResult::Ended => self.turns.rotate(),
+                TurnResult::Nothing => self.end_turns(stream),
                 // No probe is needed: acknowledgements of the data that still waits will show what
                 // was lost.
-                Turn::EngineIsFull => return self.outstanding.cancel_probe(),
+                TurnResult::EngineIsFull => return self.outstanding.cancel_probe(),
             }
         }
         if is_repaired {
@@ -368,25 +355,25 @@ impl Queue {
         &mut self,
         engine: &mut Engine<'_, impl QueueCarrier>,
         stream: StreamId,
-    ) -> Turn {
+    ) -> TurnResult {
         let Some((number, data)) = self.outstanding.next_lost(engine.now, stream) else {
-            return Turn::Nothing;
+            return TurnResult::Nothing;
         };
         let len = data.len();
         if len > engine.carrier.max_datagram_size() {
             self.repair_in_capsule(stream, number, data);
-            return Turn::Used;
+            return TurnResult::Used;
         }
         if !self.may_send(stream, len) {
-            return Turn::Ended;
+            return TurnResult::Ended;
         }
         if !self.outstanding.send(engine.carrier, stream, number) {
-            return Turn::EngineIsFull;
+            return TurnResult::EngineIsFull;
         }
         if let Some(flow) = self.flows.get_mut(&stream) {
             flow.deficit = flow.deficit.saturating_sub(len);
         }
-        Turn::Used
+        TurnResult::Used
     }
 
     /// Retransmits a payload in a capsule, because the path MTU has shrunk since it was sent and
@@ -411,16 +398,20 @@ impl Queue {
     }
 
     /// Sends the first item of a flow.
-    fn item_turn(&mut self, engine: &mut Engine<'_, impl QueueCarrier>, stream: StreamId) -> Turn {
+    fn item_turn(
+        &mut self,
+        engine: &mut Engine<'_, impl QueueCarrier>,
+        stream: StreamId,
+    ) -> TurnResult {
         let Some(flow) = self.flows.get_mut(&stream).filter(|flow| !flow.is_blocked) else {
-            return Turn::Nothing;
+            return TurnResult::Nothing;
         };
-        let Some(len) = flow.items.front().map(Item::len) else { return Turn::Nothing };
+        let Some(len) = flow.items.front().map(Item::len) else { return TurnResult::Nothing };
         if !self.may_send(stream, len) {
-            return Turn::Ended;
+            return TurnResult::Ended;
         }
-        let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
-        let Some(item) = flow.items.pop_front() else { return Turn::Nothing };
+        let Some(flow) = self.flows.get_mut(&stream) else { return TurnResult::Nothing };
+        let Some(item) = flow.items.pop_front() else { return TurnResult::Nothing };
         let had_begun = std::mem::replace(&mut flow.has_begun, false);
         let behind = flow.bytes - len;
         let sent = match item {
@@ -431,18 +422,18 @@ impl Queue {
             Item::Control(frame) => send_frame(engine, stream, frame, Item::Control),
             Item::Unnumbered(item) => self.send_unnumbered(engine, stream, item, behind),
         };
-        let Some(flow) = self.flows.get_mut(&stream) else { return Turn::Nothing };
+        let Some(flow) = self.flows.get_mut(&stream) else { return TurnResult::Nothing };
         let (left, turn) = match sent {
-            Sent::All => (None, Turn::Used),
-            Sent::Reencoded(frame) => {
+            SendOutcome::All => (None, TurnResult::Used),
+            SendOutcome::Reencoded(frame) => {
                 self.in_capsules += 1;
-                (Some(frame), Turn::Used)
+                (Some(frame), TurnResult::Used)
             }
-            Sent::EngineIsFull(item) => (Some(item), Turn::EngineIsFull),
-            Sent::StreamIsFull(item) => {
+            SendOutcome::EngineIsFull(item) => (Some(item), TurnResult::EngineIsFull),
+            SendOutcome::StreamIsFull(item) => {
                 flow.is_blocked = true;
                 flow.has_begun = had_begun || item.len() < len;
-                (Some(item), Turn::Nothing)
+                (Some(item), TurnResult::Nothing)
             }
         };
         let left_len = left.as_ref().map_or(0, Item::len);
@@ -459,31 +450,34 @@ impl Queue {
         engine: &mut Engine<'_, impl QueueCarrier>,
         stream: StreamId,
         data: Bytes,
-    ) -> Sent {
+    ) -> SendOutcome {
         if data.len() > engine.carrier.max_datagram_size() {
             // The packets of the tunnel have become smaller since the payload entered the queue.
             let flow = self.flows.get(&stream);
             let may_go = flow.is_some_and(|flow| flow.too_large != TooLarge::Drop);
             let frame = may_go.then(|| into_capsule(data)).flatten();
             self.dropped.too_large += u64::from(frame.is_none());
-            return frame
-                .map_or(Sent::All, |frame| Sent::Reencoded(Item::Encoded(Form::Capsule, frame)));
+            return frame.map_or(SendOutcome::All, |frame| {
+                SendOutcome::Reencoded(Item::Encoded(Form::Capsule, frame))
+            });
         }
         if self.outstanding.flow(stream).is_some_and(|flow| flow.plan.limit != Some(0)) {
             if !engine.carrier.has_room_for_datagram(data.len()) {
-                return Sent::EngineIsFull(Item::Encoded(Form::Datagram, data));
+                return SendOutcome::EngineIsFull(Item::Encoded(Form::Datagram, data));
             }
             let (number, _) = self.outstanding.number(stream, data.len(), engine.now);
             self.outstanding.keep(stream, number, data);
             self.outstanding.send(engine.carrier, stream, number);
-            return Sent::All;
+            return SendOutcome::All;
         }
         match engine.carrier.send_datagram(data) {
-            SendDatagram::Taken => Sent::All,
-            SendDatagram::Blocked(data) => Sent::EngineIsFull(Item::Encoded(Form::Datagram, data)),
+            SendDatagram::Taken => SendOutcome::All,
+            SendDatagram::Blocked(data) => {
+                SendOutcome::EngineIsFull(Item::Encoded(Form::Datagram, data))
+            }
             SendDatagram::TooLarge => {
                 self.dropped.too_large += 1;
-                Sent::All
+                SendOutcome::All
             }
         }
     }
@@ -495,42 +489,43 @@ impl Queue {
         stream: StreamId,
         item: Unnumbered,
         behind: usize,
-    ) -> Sent {
+    ) -> SendOutcome {
         let len = item.payload_len();
         let max = engine.carrier.max_datagram_size();
         // A larger payload goes in a capsule, and needs no room for itself among datagrams.
         if !engine.carrier.has_room_for_datagram(len.min(max)) {
-            return Sent::EngineIsFull(Item::Unnumbered(item));
+            return SendOutcome::EngineIsFull(Item::Unnumbered(item));
         }
         let ack_time = self.outstanding.ack_time();
-        let Some(flow) = self.outstanding.flow(stream) else { return Sent::All };
+        let Some(flow) = self.outstanding.flow(stream) else { return SendOutcome::All };
         let (now, since) = (engine.now, item.since);
         let oldest = Oldest { since: item.ack_time, ahead: item.ahead, behind };
         if flow.plan.is_too_old(now, since) {
             self.dropped.deadline += 1;
-            return Sent::All;
+            return SendOutcome::All;
         }
         if flow.plan.keeps_queue_short && flow.aqm.drops(now, ack_time, oldest) {
             self.dropped.standing_queue += 1;
-            return Sent::All;
+            return SendOutcome::All;
         }
-        let Some(ids) = flow.plan.ids(stream) else { return Sent::All };
+        let Some(ids) = flow.plan.ids(stream) else { return SendOutcome::All };
         let (next, too_large) = (flow.next(), flow.plan.too_large);
         let (room, most) = too_large.sizes(|size| ids.room(next, size), max, self.widest);
         if len > most {
             self.dropped.too_large += 1;
-            return Sent::All;
+            return SendOutcome::All;
         }
         let (number, floor) = self.outstanding.number(stream, len, since);
         let datagram = item.number(ids, number, floor);
         if len <= room {
             self.outstanding.keep(stream, number, datagram);
             self.outstanding.send(engine.carrier, stream, number);
-            return Sent::All;
+            return SendOutcome::All;
         }
         self.outstanding.note_capsule(stream, number);
-        into_capsule(datagram)
-            .map_or(Sent::All, |frame| Sent::Reencoded(Item::Encoded(Form::Capsule, frame)))
+        into_capsule(datagram).map_or(SendOutcome::All, |frame| {
+            SendOutcome::Reencoded(Item::Encoded(Form::Capsule, frame))
+        })
     }
 
     /// When to feed the queue even if nothing arrives before.
@@ -586,11 +581,11 @@ fn send_frame(
     stream: StreamId,
     mut frame: Bytes,
     rest: impl FnOnce(Bytes) -> Item,
-) -> Sent {
+) -> SendOutcome {
     engine.hold_two_windows();
     match engine.carrier.write_body(stream, &mut frame) {
         // The frame was sent, or its stream no longer exists.
-        Ok(Write::Done) | Err(_) => Sent::All,
-        Ok(Write::Blocked) => Sent::StreamIsFull(rest(frame)),
+        Ok(Write::Done) | Err(_) => SendOutcome::All,
+        Ok(Write::Blocked) => SendOutcome::StreamIsFull(rest(frame)),
     }
 }

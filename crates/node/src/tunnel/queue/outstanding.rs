@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     carrier::QueueCarrier,
+    impossible::impossible,
     mode::Repair,
     quic::{self, DatagramId, Delivery, StreamId},
     spare,
@@ -140,7 +141,7 @@ pub(super) struct FlowRepair {
     floor: u64,
     /// Payloads with a lower number were sent without a number.
     numbered_from: u64,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<KeptPayload>,
     bytes: usize,
     /// Numbers of the datagrams that were lost, or that the engine did not take.
     waiting: BTreeSet<u64>,
@@ -148,7 +149,7 @@ pub(super) struct FlowRepair {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptPayload {
     /// `None`: the datagram was acknowledged or given up, or it is not encoded yet.
     data: Option<Bytes>,
     /// When the payload entered the queue.
@@ -165,7 +166,7 @@ struct Kept {
 
 /// Why a datagram is given up.
 #[derive(Clone, Copy)]
-enum Cause {
+enum GiveUpReason {
     Time,
     Deadline,
     Limit,
@@ -173,7 +174,7 @@ enum Cause {
     Unknown,
 }
 
-impl Cause {
+impl GiveUpReason {
     const fn counter(self, given_up: &mut GivenUp) -> &mut u64 {
         match self {
             Self::Time => &mut given_up.time,
@@ -296,7 +297,7 @@ impl Outstanding {
                 Delivery::Acked => self.stop_repair(stream, number, None),
                 Delivery::Lost if self.on_lost(now, stream, number) => lost(stream),
                 Delivery::Lost => {}
-                Delivery::Unknown => self.stop_repair(stream, number, Some(Cause::Unknown)),
+                Delivery::Unknown => self.stop_repair(stream, number, Some(GiveUpReason::Unknown)),
             }
         }
         if is_acked {
@@ -320,7 +321,7 @@ impl Outstanding {
     /// Handles a loss. Returns whether the datagram now waits for retransmission.
     fn on_lost(&mut self, now: Instant, stream: StreamId, number: u64) -> bool {
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
-        let Some(kept) = flow.kept_mut(number) else { return false };
+        let Some(kept) = flow.kept_mut(number) else { return false }; // it has arrived or is given up
         kept.in_flight = kept.in_flight.saturating_sub(1);
         let Some(data) = kept.data.as_ref().filter(|_| kept.in_flight == 0) else { return false };
         let len = data.len();
@@ -336,8 +337,9 @@ impl Outstanding {
     }
 
     /// Stops the repair of a datagram, which was acknowledged (no cause) or is given up.
-    fn stop_repair(&mut self, stream: StreamId, number: u64, cause: Option<Cause>) {
+    fn stop_repair(&mut self, stream: StreamId, number: u64, cause: Option<GiveUpReason>) {
         let Some(flow) = self.flows.get_mut(&stream) else { return };
+        // Otherwise it has arrived or is given up, or went in a capsule.
         let Some(data) = flow.kept_mut(number).and_then(|kept| kept.data.take()) else { return };
         flow.bytes -= data.len();
         self.bytes -= data.len();
@@ -369,16 +371,18 @@ impl Outstanding {
     pub(super) fn number(&mut self, stream: StreamId, len: usize, since: Instant) -> (u64, u64) {
         while self.kept_memory() + len + OVERHEAD > self.bytes_max && self.give_up_of_longest() {}
         let Self { flows, ack_time, smoothed_rtt, .. } = self;
-        let Some(flow) = flows.get_mut(&stream) else { return (0, 0) };
+        let Some(flow) = flows.get_mut(&stream) else {
+            return impossible("only a flow that is repaired has numbers");
+        };
         self.numbers -= flow.raise_floor(*ack_time, *smoothed_rtt);
         if flow.kept.len() >= NUMBERS_MAX {
             self.give_up_oldest(stream);
         }
         let ack_time = self.ack_time;
-        let Some(flow) = self.flows.get_mut(&stream) else { return (0, 0) };
+        let Some(flow) = self.flows.get_mut(&stream) else { return impossible("it stays") };
         let number = flow.next();
         self.numbers += 1;
-        flow.kept.push_back(Kept {
+        flow.kept.push_back(KeptPayload {
             data: None,
             since,
             numbered_at: ack_time,
@@ -399,9 +403,9 @@ impl Outstanding {
     fn give_up_oldest(&mut self, stream: StreamId) -> bool {
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
         let oldest = flow.floor;
-        let Some(kept) = flow.kept.front_mut() else { return false };
+        let Some(kept) = flow.kept.front_mut() else { return false }; // there is none
         kept.is_in_capsule = false;
-        self.stop_repair(stream, oldest, Some(Cause::Room));
+        self.stop_repair(stream, oldest, Some(GiveUpReason::Room));
         // A number in a capsule has no datagram whose repair stops.
         let Some(flow) = self.flows.get_mut(&stream) else { return false };
         self.numbers -= flow.raise_floor(self.ack_time, self.smoothed_rtt);
@@ -436,8 +440,8 @@ impl Outstanding {
         number: u64,
     ) -> bool {
         let Some(flow) = self.flows.get_mut(&stream) else { return true };
-        let Some(kept) = flow.kept_mut(number) else { return true };
-        let Some(data) = kept.data.clone() else { return true };
+        let Some(kept) = flow.kept_mut(number) else { return true }; // it is given up
+        let Some(data) = kept.data.clone() else { return true }; // it has arrived
         let len = data.len();
         let id = self.first_id + self.in_flight.len() as u64;
         if !carrier.send_tracked_datagram(DatagramId(id), data) {
@@ -465,13 +469,13 @@ impl Outstanding {
     /// would stay undetected, because only acknowledgements of later packets show a loss.
     pub(super) fn probe(&mut self, now: Instant, carrier: &mut impl QueueCarrier) {
         self.next_probe = None;
-        let Some((DatagramId(newest), sent)) = carrier.newest_datagram() else { return };
+        let Some((DatagramId(newest), sent)) = carrier.newest_datagram() else { return }; // all have arrived
         let last = self.first_id + self.in_flight.len() as u64;
         // The engine still has unsent datagrams, which serve as a probe.
         if newest + 1 != last {
             return;
         }
-        let Some((stream, number)) = self.probe_candidate() else { return };
+        let Some((stream, number)) = self.probe_candidate() else { return }; // nothing is left to repair
         let probe_timeout = self.smoothed_rtt + self.smoothed_rtt / 4;
         let due =
             sent + (probe_timeout * (1 << self.probes.min(PROBE_DOUBLINGS_MAX))).max(PROBE_LEAST);
@@ -532,11 +536,11 @@ impl FlowRepair {
         self.floor + self.kept.len() as u64
     }
 
-    fn kept(&self, number: u64) -> Option<&Kept> {
+    fn kept(&self, number: u64) -> Option<&KeptPayload> {
         self.kept.get(usize::try_from(number.checked_sub(self.floor)?).ok()?)
     }
 
-    fn kept_mut(&mut self, number: u64) -> Option<&mut Kept> {
+    fn kept_mut(&mut self, number: u64) -> Option<&mut KeptPayload> {
         self.kept.get_mut(usize::try_from(number.checked_sub(self.floor)?).ok()?)
     }
 
@@ -547,14 +551,14 @@ impl FlowRepair {
         number: u64,
         ack_time: Duration,
         smoothed_rtt: Duration,
-    ) -> Option<Cause> {
+    ) -> Option<GiveUpReason> {
         let kept = self.kept(number)?;
         if self.plan.is_too_old(now, kept.since) {
-            Some(Cause::Deadline)
+            Some(GiveUpReason::Deadline)
         } else if self.plan.limit.is_some_and(|limit| kept.sends > u32::from(limit)) {
-            Some(Cause::Limit)
+            Some(GiveUpReason::Limit)
         } else if ack_time.saturating_sub(kept.numbered_at) > smoothed_rtt * RTTS {
-            Some(Cause::Time)
+            Some(GiveUpReason::Time)
         } else {
             None
         }

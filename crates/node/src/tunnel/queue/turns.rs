@@ -18,6 +18,19 @@ pub(super) struct Turns {
     weights: BTreeMap<StreamId, u8>,
 }
 
+/// The result of a flow's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TurnResult {
+    /// The flow sent something, or dropped it.
+    Used,
+    /// The flow has used up its turn, and continues after the other flows.
+    Ended,
+    /// The flow has nothing that it can send.
+    Nothing,
+    /// The engine has as much data as it may hold at once.
+    EngineIsFull,
+}
+
 impl Turns {
     /// Sets a flow's urgency, from its next turn on.
     pub(super) fn set_urgency(&mut self, stream: StreamId, urgency: Urgency) {

@@ -35,14 +35,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What reports may still cost in both directions.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct ReportBudget {
     to_client: Credit,
     from_client: Credit,
     peak: Peak,
     earned: Option<Instant>,
 }
 
-impl Budget {
+impl ReportBudget {
     pub(super) const fn new() -> Self {
         Self {
             to_client: Credit::new(TO_CLIENT),
@@ -154,7 +154,7 @@ mod tests {
 
     /// Counts the reports of a tunnel that would send one each 5 ms, over links of these rates.
     fn reports(to_client: Rate, from_client: Rate, time: Duration) -> u64 {
-        let (mut budget, begin) = (Budget::new(), test_start());
+        let (mut budget, begin) = (ReportBudget::new(), test_start());
         let interval = Duration::from_millis(5);
         let mut passed = Duration::ZERO;
         let mut reports = 0;
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_first_report_is_always_sent_and_later_ones_make_up_for_it() {
-        let (mut budget, begin) = (Budget::new(), test_start());
+        let (mut budget, begin) = (ReportBudget::new(), test_start());
         while budget.spend(false) {}
         for _ in 0..100 {
             assert!(budget.spend(true));
@@ -241,7 +241,7 @@ mod tests {
         fn the_cost_never_exceeds_one_per_cent_and_a_burst(
             steps in prop::collection::vec((0_u64..2000, 0_u64..1_000_000, 1_u64..1_000_000_000), 1..200),
         ) {
-            let (mut budget, mut now) = (Budget::new(), test_start());
+            let (mut budget, mut now) = (ReportBudget::new(), test_start());
             let (mut received, mut to_client, mut reports) = (ByteCount::ZERO, 0, 0_u64);
             for (ms, bytes, rate) in steps {
                 let step = Duration::from_millis(ms);

@@ -14,13 +14,14 @@ use std::{
 use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::{TunnelInfo, Urgency, VarInt};
 
-use self::budget::Budget;
+use self::budget::ReportBudget;
 use super::{
     queue::Queue,
     share::{self, Claim, IDLE_INTERVALS, START_INTERVALS},
 };
 use crate::{
     carrier::Carrier,
+    impossible::impossible,
     quic::{PathEstimate, StreamId},
 };
 
@@ -42,7 +43,7 @@ pub(super) struct Reporter {
     flows: BTreeMap<StreamId, Agreed>,
     active: BTreeMap<StreamId, Active>,
     /// What reports may cost. `None`: they do not leave the process.
-    budget: Option<Budget>,
+    budget: Option<ReportBudget>,
     /// When reports are due. `None` while no flow is active.
     due: Option<Instant>,
     /// The start of the present interval.
@@ -92,7 +93,7 @@ struct Active {
 /// The turn of a flow's report among those that are due: first reports, then those of the flows that
 /// have waited longest.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
+struct ReportTurn {
     is_later: bool,
     reported: Option<Instant>,
     stream: StreamId,
@@ -126,8 +127,8 @@ impl Active {
         self.least_queue = self.least_queue.min(len);
     }
 
-    const fn turn(&self, stream: StreamId) -> Turn {
-        Turn { is_later: self.is_later, reported: self.reported, stream }
+    const fn turn(&self, stream: StreamId) -> ReportTurn {
+        ReportTurn { is_later: self.is_later, reported: self.reported, stream }
     }
 
     /// Begins new measurements after a report.
@@ -180,7 +181,7 @@ impl Active {
 impl Reporter {
     /// Reports to the client of a proxy, whose cost is bounded.
     pub(super) fn to_client() -> Self {
-        Self::new(Some(Budget::new()))
+        Self::new(Some(ReportBudget::new()))
     }
 
     /// Reports on a client's end of a tunnel to a connection of the same process.
@@ -188,7 +189,7 @@ impl Reporter {
         Self::new(None)
     }
 
-    const fn new(budget: Option<Budget>) -> Self {
+    const fn new(budget: Option<ReportBudget>) -> Self {
         Self {
             flows: BTreeMap::new(),
             active: BTreeMap::new(),
@@ -240,9 +241,9 @@ impl Reporter {
         len: usize,
         waiting: Option<usize>,
     ) {
-        let Some(waiting) = waiting else { return };
+        let Some(waiting) = waiting else { return }; // nobody wants reports on it
         self.activate(now, stream);
-        let Some(flow) = self.active.get_mut(&stream) else { return };
+        let Some(flow) = self.active.get_mut(&stream) else { return }; // it has no reports
         flow.arrived += len as u64;
         flow.has_arrivals = true;
         flow.least_queue = flow.least_queue.min(waiting);
@@ -306,13 +307,16 @@ impl Reporter {
         let mut turns: Vec<_> = self.active.iter().map(|(&it, flow)| flow.turn(it)).collect();
         turns.sort_unstable();
         let mut reports = Vec::new();
-        for Turn { is_later, stream, .. } in turns {
+        for ReportTurn { is_later, stream, .. } in turns {
             if !self.budget.as_mut().is_none_or(|budget| budget.spend(!is_later)) {
                 break;
             }
             let share = |rate| self.share(stream, rate);
             let (sending_rate, bandwidth) = (share(rate), path.bandwidth.map(share));
-            let Some(flow) = self.active.get_mut(&stream) else { continue };
+            let Some(flow) = self.active.get_mut(&stream) else {
+                impossible::<()>("turns are of active flows");
+                continue;
+            };
             let Some(agreed) = self.flows.get_mut(&stream) else { continue };
             reports.push((
                 stream,

@@ -8,15 +8,15 @@ pub(crate) struct Family {
     /// The name, with the ending `_total` of counters.
     pub name: &'static str,
     pub help: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The names of the labels that the samples differ in.
     pub labels: Vec<&'static str>,
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<MetricSample>,
 }
 
 /// What a number means, and so how the numbers of several nodes become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     /// It only grows.
     Counter,
     /// It grows and falls.
@@ -27,12 +27,12 @@ pub(crate) enum Kind {
 
 /// One number, with a value for each label.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Sample {
+pub(crate) struct MetricSample {
     pub(super) labels: Vec<Cow<'static, str>>,
     pub(super) value: Value,
 }
 
-impl Sample {
+impl MetricSample {
     pub(crate) fn of<const N: usize>(labels: [String; N], value: u64) -> Self {
         Self { labels: labels.map(Cow::Owned).to_vec(), value: Value::Whole(value) }
     }
@@ -71,33 +71,33 @@ impl From<f64> for Value {
 impl Family {
     /// One number without a label.
     pub(super) fn one(
-        kind: Kind,
+        kind: MetricKind,
         name: &'static str,
         help: &'static str,
         value: impl Into<Value>,
     ) -> Self {
-        let samples = vec![Sample { labels: Vec::new(), value: value.into() }];
+        let samples = vec![MetricSample { labels: Vec::new(), value: value.into() }];
         Self { name, help, kind, labels: Vec::new(), samples }
     }
 
     /// Numbers with several labels.
     pub(crate) fn labelled<const N: usize>(
-        kind: Kind,
+        kind: MetricKind,
         (name, help): (&'static str, &'static str),
         labels: [&'static str; N],
-        samples: Vec<Sample>,
+        samples: Vec<MetricSample>,
     ) -> Self {
         Self { name, help, kind, labels: labels.to_vec(), samples }
     }
 
     /// A counter.
     pub(super) fn counter(name: &'static str, help: &'static str, value: impl Into<Value>) -> Self {
-        Self::one(Kind::Counter, name, help, value)
+        Self::one(MetricKind::Counter, name, help, value)
     }
 
     /// A gauge.
     pub(crate) fn gauge(name: &'static str, help: &'static str, value: impl Into<Value>) -> Self {
-        Self::one(Kind::Gauge, name, help, value)
+        Self::one(MetricKind::Gauge, name, help, value)
     }
 
     /// Numbers with different values of a label.
@@ -106,7 +106,7 @@ impl Family {
         label: &'static str,
         samples: impl IntoIterator<Item = (impl Into<Cow<'static, str>>, V)>,
     ) -> Self {
-        let sample = |(label, value): (_, V)| Sample {
+        let sample = |(label, value): (_, V)| MetricSample {
             labels: vec![Into::<Cow<'static, str>>::into(label)],
             value: value.into(),
         };
@@ -128,7 +128,7 @@ impl Family {
     pub(super) fn add(&mut self, other: &Self) {
         for (sum, sample) in self.samples.iter_mut().zip(&other.samples) {
             sum.value = match (self.kind, sum.value, sample.value) {
-                (Kind::Peak, Value::Whole(a), Value::Whole(b)) => Value::Whole(a.max(b)),
+                (MetricKind::Peak, Value::Whole(a), Value::Whole(b)) => Value::Whole(a.max(b)),
                 (_, Value::Whole(a), Value::Whole(b)) => Value::Whole(a.saturating_add(b)),
                 (_, Value::Fraction(a), Value::Fraction(b)) => Value::Fraction(a + b),
                 (_, a, _) => a,
@@ -141,7 +141,7 @@ impl Family {
 impl Family {
     /// The row of the table in the documentation: name, type, label with its values, and meaning.
     pub(super) fn row(&self) -> [String; 4] {
-        let kind = if self.kind == Kind::Counter { "counter" } else { "gauge" };
+        let kind = if self.kind == MetricKind::Counter { "counter" } else { "gauge" };
         let labels: Vec<_> = self.labels.iter().zip(0..).map(|it| self.label_in_row(it)).collect();
         [self.name.to_owned(), kind.to_owned(), labels.join("; "), self.help.to_owned()]
     }

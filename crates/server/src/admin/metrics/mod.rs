@@ -14,8 +14,8 @@ use prometheus_client::{
 use rustix::time::{ClockId, clock_gettime};
 
 use self::family::Value;
-pub(super) use self::family::{Family, Kind, Sample};
-use super::{Facts, RoleName, Seen, now::Now, paths::PathTotals, users::UserSeries};
+pub(super) use self::family::{Family, MetricKind, MetricSample};
+use super::{Facts, RoleName, SeenNode, now::Now, paths::PathTotals, users::UserSeries};
 use crate::capacity::memory;
 
 /// The name of the histogram of RTTs.
@@ -50,7 +50,7 @@ pub(super) fn text(families: Vec<Family>, rtts: &Histogram) -> String {
 /// All families of a server but the histogram.
 pub(super) fn families(
     facts: &Facts,
-    seen: &[&Seen],
+    seen: &[&SeenNode],
     now: &Now,
     paths: Option<&PathTotals>,
     users: &UserSeries,
@@ -170,7 +170,7 @@ fn of_paths(paths: &PathTotals) -> Vec<Family> {
 
 /// All rows of the table of metrics in the documentation: name, type, label and meaning.
 #[cfg(test)]
-pub(super) fn table(facts: &Facts, seen: &Seen, paths: Option<PathTotals>) -> Vec<[String; 4]> {
+pub(super) fn table(facts: &Facts, seen: &SeenNode, paths: Option<PathTotals>) -> Vec<[String; 4]> {
     let users = UserSeries::default();
     let families = families(facts, &[seen], &Now::default(), paths.as_ref(), &users);
     let mut rows: Vec<_> = families.iter().map(Family::row).collect();
@@ -188,8 +188,8 @@ impl Collector for Families {
             // The library adds the ending to the names of counters.
             let name = name.strip_suffix("_total").unwrap_or(name);
             let kind = match kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge | Kind::Peak => MetricType::Gauge,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge | MetricKind::Peak => MetricType::Gauge,
             };
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for sample in samples {

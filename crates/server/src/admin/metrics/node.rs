@@ -13,7 +13,7 @@ use tandem_node::{
 
 use super::{
     super::{RoleName, causes},
-    family::{Family, Kind},
+    family::{Family, MetricKind},
 };
 
 /// The families of a node, always in the same order.
@@ -63,6 +63,12 @@ fn of_connections(stats: &Stats) -> Vec<Family> {
                 ("ids", ids),
                 ("others", others),
             ],
+        ),
+        Family::counter(
+            "tandem_internal_errors_total",
+            "How often something happened that cannot happen unless this program has an error; please \
+             report it",
+            stats.internal_errors,
         ),
         limited,
         unusable,
@@ -310,7 +316,7 @@ fn of_repairs(repaired: &Repaired) -> Vec<Family> {
             ],
         ),
         Family::one(
-            Kind::Peak,
+            MetricKind::Peak,
             "tandem_repair_kept_bytes_max",
             "The most bytes that one tunnel kept for repairs so far",
             kept_bytes_max,
@@ -323,7 +329,7 @@ fn of_egress(egress: &ResequencerStats) -> Vec<Family> {
     let ResequencerStats { late, duplicates, stale, out_of_range, overrun, .. } = *egress;
     let ResequencerStats { given_up: gaps, floors_out_of_range, held_packets_max, .. } = *egress;
     let GivenUpGaps { floor, time: gap_time, silence, bytes, packets, flush } = gaps;
-    let peak = |name, help, value: usize| Family::one(Kind::Peak, name, help, value);
+    let peak = |name, help, value: usize| Family::one(MetricKind::Peak, name, help, value);
     vec![
         Family::counter(
             "tandem_resequenced_total",

@@ -31,14 +31,14 @@ const OF_NEW_FILE: usize = 1000;
 const CHUNK: usize = 8192;
 
 /// The thread and its queue, once there is a qlog.
-static WRITER: OnceLock<Queue> = OnceLock::new();
+static WRITER: OnceLock<RecordQueue> = OnceLock::new();
 
 /// Makes a file in the thread that writes them all. Its errors are logged there, and the file ends.
 pub(super) fn create(path: PathBuf) -> io::Result<Box<dyn Write + Send>> {
     if let Some(queue) = WRITER.get() {
         return queue.create(path);
     }
-    let queue = Queue::start(secret::create_new)?;
+    let queue = RecordQueue::start(secret::create_new)?;
     WRITER.get_or_init(|| queue).create(path)
 }
 
@@ -64,23 +64,23 @@ enum Job {
 }
 
 #[derive(Clone)]
-struct Queue {
+struct RecordQueue {
     /// The jobs in it have [`WAITING_MAX`] bytes at most, besides the ends of files that were begun.
     jobs: mpsc::Sender<Job>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedQlogs>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedQlogs {
     waiting: AtomicUsize,
     cut: AtomicU64,
     files: AtomicU64,
 }
 
-impl Queue {
+impl RecordQueue {
     /// Starts the thread. `make` makes a file.
     fn start<F: Write>(make: impl Fn(&Path) -> io::Result<F> + Send + 'static) -> io::Result<Self> {
-        let ((jobs, to_do), shared) = (mpsc::channel(), Arc::new(Shared::default()));
+        let ((jobs, to_do), shared) = (mpsc::channel(), Arc::new(SharedQlogs::default()));
         let queue = Self { jobs, shared: Arc::clone(&shared) };
         let thread = thread::Builder::new().name("tandem-qlog".to_owned());
         thread.spawn(move || work(&to_do, &shared, make))?;
@@ -90,7 +90,7 @@ impl Queue {
     fn create(&self, path: PathBuf) -> io::Result<Box<dyn Write + Send>> {
         let number = self.shared.files.fetch_add(1, Relaxed);
         self.put(OF_NEW_FILE, Job::Create(number, path))?;
-        Ok(Box::new(Qlog { number, queue: self.clone(), buffer: Vec::new(), is_cut: false }))
+        Ok(Box::new(QlogHandle { number, queue: self.clone(), buffer: Vec::new(), is_cut: false }))
     }
 
     /// Queues a job that counts for so many bytes.
@@ -117,15 +117,15 @@ impl Queue {
 }
 
 /// One qlog, as the thread sees it that carries packets.
-struct Qlog {
+struct QlogHandle {
     number: u64,
-    queue: Queue,
+    queue: RecordQueue,
     buffer: Vec<u8>,
     /// Nothing more is written, because something is missing.
     is_cut: bool,
 }
 
-impl Write for Qlog {
+impl Write for QlogHandle {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.is_cut {
             self.buffer.extend_from_slice(bytes);
@@ -147,7 +147,7 @@ impl Write for Qlog {
     }
 }
 
-impl Drop for Qlog {
+impl Drop for QlogHandle {
     fn drop(&mut self) {
         // That it is cut is counted.
         self.flush().ok();
@@ -158,7 +158,7 @@ impl Drop for Qlog {
 /// Does all jobs.
 fn work<F: Write>(
     jobs: &mpsc::Receiver<Job>,
-    shared: &Shared,
+    shared: &SharedQlogs,
     make: impl Fn(&Path) -> io::Result<F>,
 ) {
     let mut files: BTreeMap<u64, (PathBuf, F)> = BTreeMap::new();
@@ -225,11 +225,11 @@ mod tests {
     }
 
     /// The queue to a disk, what the disk has, and how to let it write.
-    fn queue(room: usize) -> (Queue, Arc<Mutex<Vec<u8>>>, mpsc::Sender<()>) {
+    fn queue(room: usize) -> (RecordQueue, Arc<Mutex<Vec<u8>>>, mpsc::Sender<()>) {
         let (turn, turns) = mpsc::channel();
         let written = Arc::new(Mutex::new(Vec::new()));
         let disk = Disk { room, written: Arc::clone(&written), turns: Arc::new(Mutex::new(turns)) };
-        (Queue::start(move |_| Ok(disk.clone())).unwrap(), written, turn)
+        (RecordQueue::start(move |_| Ok(disk.clone())).unwrap(), written, turn)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::limits::LocalProxyLimits;
 
 /// A part of a body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum BodyPart {
     /// Bytes of the content.
     Content(Bytes),
     /// What stands between the chunks. It is passed on if the other side gets chunks too.
@@ -17,7 +17,7 @@ pub(super) enum Part {
 
 /// The rest of a body that has not arrived yet.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Body {
+pub(super) enum BodyRest {
     /// This number of bytes.
     Length(u64),
     /// The line with the size of the next chunk.
@@ -34,13 +34,13 @@ pub(super) enum Body {
 }
 
 /// The message has no body, or its body is complete.
-pub(super) const NO_BODY: Body = Body::Length(0);
+pub(super) const NO_BODY: BodyRest = BodyRest::Length(0);
 
 /// The chunks of a body are malformed, or a line of them is too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BadChunk;
 
-impl Body {
+impl BodyRest {
     pub(super) fn is_complete(&self) -> bool {
         *self == NO_BODY
     }
@@ -50,12 +50,12 @@ impl Body {
         &mut self,
         inbox: &mut Inbox,
         limits: &LocalProxyLimits,
-    ) -> Result<Option<Part>, BadChunk> {
+    ) -> Result<Option<BodyPart>, BadChunk> {
         if inbox.is_empty() {
             return Ok(None);
         }
         Ok(match self {
-            Self::UntilEnd => Some(Part::Content(inbox.take_all())),
+            Self::UntilEnd => Some(BodyPart::Content(inbox.take_all())),
             Self::Length(0) => None,
             Self::Length(left) => Some(take_content(left, inbox)),
             Self::Chunk(left) => {
@@ -73,7 +73,7 @@ impl Body {
                 b"\r" => None,
                 [b'\r', b'\n', ..] => {
                     *self = Self::ChunkSize;
-                    Some(Part::Framing(inbox.take(2)))
+                    Some(BodyPart::Framing(inbox.take(2)))
                 }
                 _ => return Err(BadChunk),
             },
@@ -90,7 +90,7 @@ impl Body {
 
     /// Reads the line before a chunk. Its extensions are left out; RFC 9112 §7.1.1: "A recipient
     /// MUST ignore unrecognized chunk extensions."
-    fn begin_chunk(&mut self, line: &[u8]) -> Result<Option<Part>, BadChunk> {
+    fn begin_chunk(&mut self, line: &[u8]) -> Result<Option<BodyPart>, BadChunk> {
         // httparse takes a line without digits for a chunk of size 0, and control characters in
         // extensions for a part of them.
         let (text, has_digit) = match line {
@@ -105,13 +105,13 @@ impl Body {
         };
         *self = if size == 0 { Self::Trailers(0) } else { Self::Chunk(size) };
         // The last chunk leaves with the end of the body.
-        Ok((size > 0).then(|| Part::Framing(format!("{size:x}\r\n").into())))
+        Ok((size > 0).then(|| BodyPart::Framing(format!("{size:x}\r\n").into())))
     }
 
-    fn check_trailer(&mut self, line: &[u8]) -> Result<Option<Part>, BadChunk> {
+    fn check_trailer(&mut self, line: &[u8]) -> Result<Option<BodyPart>, BadChunk> {
         if line == b"\r\n" {
             *self = NO_BODY;
-            return Ok(Some(Part::Framing(Bytes::from_static(b"0\r\n\r\n"))));
+            return Ok(Some(BodyPart::Framing(Bytes::from_static(b"0\r\n\r\n"))));
         }
         // A field without the empty line after it is well-formed and incomplete.
         let is_field = httparse::parse_headers(line, &mut [EMPTY_HEADER]) == Ok(Status::Partial);
@@ -119,8 +119,8 @@ impl Body {
     }
 }
 
-fn take_content(left: &mut u64, inbox: &mut Inbox) -> Part {
+fn take_content(left: &mut u64, inbox: &mut Inbox) -> BodyPart {
     let bytes = inbox.take(usize::try_from(*left).unwrap_or(usize::MAX));
     *left -= bytes.len() as u64;
-    Part::Content(bytes)
+    BodyPart::Content(bytes)
 }

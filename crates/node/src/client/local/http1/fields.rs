@@ -25,7 +25,7 @@ const OURS: [&str; 12] = [
 
 /// How a head says where the body ends (RFC 9112 §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(super) enum BodyLength {
     /// There is neither Content-Length nor Transfer-Encoding.
     Nothing,
     Length(u64),
@@ -63,22 +63,22 @@ impl<'a> Fields<'a> {
         members.filter(|member| !member.is_empty())
     }
 
-    /// Whether `Connection` has this option.
+    /// Whether `ConnectionField` has this option.
     pub(super) fn has_option(self, option: &str) -> bool {
         self.members("connection").any(|it| it.eq_ignore_ascii_case(option.as_bytes()))
     }
 
     /// Where the body ends (RFC 9112 §6.3).
-    pub(super) fn framing(self) -> Result<Framing, FramingError> {
+    pub(super) fn framing(self) -> Result<BodyLength, FramingError> {
         match (self.is_chunked()?, self.length()?) {
-            (false, None) => Ok(Framing::Nothing),
-            (false, Some(length)) => Ok(Framing::Length(length)),
+            (false, None) => Ok(BodyLength::Nothing),
+            (false, Some(length)) => Ok(BodyLength::Length(length)),
             // RFC 9112 §6.1: "A server or client that receives an HTTP/1.0 message containing a
             // Transfer-Encoding header field MUST treat the message as if the framing is faulty".
             (true, None) if self.minor == 0 => {
                 Err(FramingError::Malformed("an HTTP/1.0 message has no Transfer-Encoding"))
             }
-            (true, None) => Ok(Framing::Chunked),
+            (true, None) => Ok(BodyLength::Chunked),
             // RFC 9112 §6.1: "A server MAY reject a request that contains both Content-Length and
             // Transfer-Encoding". Such a message "ought to be handled as an error" (§6.3).
             (true, Some(_)) => {
@@ -149,12 +149,12 @@ impl<'a> Fields<'a> {
     ///
     /// RFC 9110 §7.6.3: "A proxy MUST send an appropriate Via header field" in each message that it
     /// forwards. It has the version of the received message.
-    pub(super) fn write_end(self, connection: Connection, out: &mut BytesMut) {
+    pub(super) fn write_end(self, connection: ConnectionField, out: &mut BytesMut) {
         write_field("Via", if self.minor == 0 { b"1.0 tandem" } else { b"1.1 tandem" }, out);
         match connection {
-            Connection::Persists => {}
-            Connection::Closes => write_field("Connection", b"close", out),
-            Connection::Upgrades => {
+            ConnectionField::Persists => {}
+            ConnectionField::Closes => write_field("Connection", b"close", out),
+            ConnectionField::Upgrades => {
                 write_field("Connection", b"Upgrade", out);
                 for protocols in self.values("upgrade") {
                     write_field("Upgrade", protocols, out);
@@ -167,7 +167,7 @@ impl<'a> Fields<'a> {
 
 /// What a head that is passed on says about the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Connection {
+pub(super) enum ConnectionField {
     Persists,
     Closes,
     Upgrades,
@@ -181,12 +181,12 @@ pub(super) fn write_field(name: &str, value: &[u8], out: &mut BytesMut) {
 }
 
 /// Writes where the body ends.
-pub(super) fn write_framing(framing: Framing, out: &mut BytesMut) {
+pub(super) fn write_framing(framing: BodyLength, out: &mut BytesMut) {
     match framing {
-        Framing::Nothing => {}
-        Framing::Length(length) => {
+        BodyLength::Nothing => {}
+        BodyLength::Length(length) => {
             write_field("Content-Length", length.to_string().as_bytes(), out);
         }
-        Framing::Chunked => write_field("Transfer-Encoding", b"chunked", out),
+        BodyLength::Chunked => write_field("Transfer-Encoding", b"chunked", out),
     }
 }

@@ -17,19 +17,19 @@ use bytes::Bytes;
 
 use self::{
     answer::{CONNECTED, Rejection},
-    body::{BadChunk, Body, NO_BODY, Part},
-    fields::Connection,
-    request::{Asked, Message, Request},
-    response::{BadResponse, Kind, Response},
+    body::{BadChunk, BodyPart, BodyRest, NO_BODY},
+    fields::ConnectionField,
+    request::{Message, ProgramAsked, ProgramRequest},
+    response::{BadResponse, Response, ResponseKind},
 };
 use super::{Fault, Password, Refusal, Step, Target, inbox::Inbox};
 use crate::limits::LocalProxyLimits;
 
 #[derive(Debug)]
-enum State {
+enum HttpState {
     /// The next request is expected.
     Idle,
-    Exchange(Exchange),
+    Exchange(HttpExchange),
     /// The program asked for a tunnel, and its bytes are for the target already.
     Connecting,
     /// All bytes pass unchanged.
@@ -39,26 +39,26 @@ enum State {
 
 /// A request and its responses.
 #[derive(Debug)]
-struct Exchange {
+struct HttpExchange {
     /// The rest of the request's body.
-    upload: Body,
-    asked: Asked,
+    upload: BodyRest,
+    asked: ProgramAsked,
     /// Whether the program waits for 100 (Continue) and has sent nothing of the body.
     waits: bool,
     /// Whether the target's connection had an exchange before this one.
     is_reused: bool,
     /// The final response, as soon as its head has arrived.
-    response: Option<Download>,
+    response: Option<ResponseBody>,
 }
 
 #[derive(Debug)]
-struct Download {
+struct ResponseBody {
     /// The rest of the body.
-    body: Body,
+    body: BodyRest,
     is_chunked: bool,
 }
 
-impl Exchange {
+impl HttpExchange {
     fn is_uploaded(&self) -> bool {
         self.upload.is_complete()
     }
@@ -81,7 +81,7 @@ struct Connected {
 pub(super) struct Http1 {
     password: Option<Arc<Password>>,
     limits: LocalProxyLimits,
-    state: State,
+    state: HttpState,
     program: Inbox,
     has_program_ended: bool,
     target: Inbox,
@@ -94,7 +94,7 @@ impl Http1 {
         Self {
             password,
             limits,
-            state: State::Idle,
+            state: HttpState::Idle,
             program: Inbox::default(),
             has_program_ended: false,
             target: Inbox::default(),
@@ -110,13 +110,13 @@ impl Http1 {
     /// Whether bytes of the program can be used at present.
     pub(super) fn wants_program(&self) -> bool {
         match &self.state {
-            State::Exchange(exchange) => !exchange.is_uploaded(),
-            State::Idle | State::Connecting | State::Passing | State::Ended => true,
+            HttpState::Exchange(exchange) => !exchange.is_uploaded(),
+            HttpState::Idle | HttpState::Connecting | HttpState::Passing | HttpState::Ended => true,
         }
     }
 
     pub(super) fn from_program(&mut self, bytes: Bytes) {
-        if !matches!(self.state, State::Ended) {
+        if !matches!(self.state, HttpState::Ended) {
             self.program.push(bytes);
             self.advance();
         }
@@ -132,26 +132,26 @@ impl Http1 {
 
     pub(super) fn from_target(&mut self, bytes: Bytes) {
         match &self.state {
-            State::Passing => self.to_program(bytes),
+            HttpState::Passing => self.to_program(bytes),
             // The rest of the request is awaited. The connection ends with it, so these bytes
             // answer nothing, and must not pile up.
-            State::Exchange(exchange) if exchange.is_downloaded() => {}
-            State::Exchange(_) => {
+            HttpState::Exchange(exchange) if exchange.is_downloaded() => {}
+            HttpState::Exchange(_) => {
                 self.target.push(bytes);
                 self.advance();
             }
             // These bytes answer no request, so they must not become the answer of a later request.
-            State::Idle => self.disconnect(),
-            State::Connecting | State::Ended => {}
+            HttpState::Idle => self.disconnect(),
+            HttpState::Connecting | HttpState::Ended => {}
         }
     }
 
     pub(super) fn target_ended(&mut self, is_clean: bool) {
         match &mut self.state {
-            State::Idle => self.disconnect(),
-            State::Exchange(exchange) => {
+            HttpState::Idle => self.disconnect(),
+            HttpState::Exchange(exchange) => {
                 let response = exchange.response.as_mut();
-                match response.filter(|it| is_clean && it.body == Body::UntilEnd) {
+                match response.filter(|it| is_clean && it.body == BodyRest::UntilEnd) {
                     Some(response) => {
                         response.body = NO_BODY;
                         self.advance();
@@ -159,13 +159,13 @@ impl Http1 {
                     None => self.on_early_end(),
                 }
             }
-            State::Connecting | State::Passing | State::Ended => {}
+            HttpState::Connecting | HttpState::Passing | HttpState::Ended => {}
         }
     }
 
     /// The connection to the target ended in an exchange that is not complete.
     fn on_early_end(&mut self) {
-        let State::Exchange(exchange) = &self.state else { return };
+        let HttpState::Exchange(exchange) = &self.state else { return };
         let words = "it ended the connection before its response was complete";
         if exchange.is_downloaded() {
             self.close(None); // the target does not read the rest of the request
@@ -179,7 +179,7 @@ impl Http1 {
     }
 
     pub(super) fn on_granted(&mut self) {
-        if matches!(self.state, State::Connecting) {
+        if matches!(self.state, HttpState::Connecting) {
             self.to_program(CONNECTED);
             self.splice();
         }
@@ -187,9 +187,11 @@ impl Http1 {
 
     pub(super) fn on_refused(&mut self, refusal: &Refusal) {
         let is_head = match &self.state {
-            State::Connecting => false,
-            State::Exchange(exchange) if exchange.response.is_none() => exchange.asked.is_head,
-            State::Exchange(_) | State::Idle | State::Passing | State::Ended => return,
+            HttpState::Connecting => false,
+            HttpState::Exchange(exchange) if exchange.response.is_none() => exchange.asked.is_head,
+            HttpState::Exchange(_) | HttpState::Idle | HttpState::Passing | HttpState::Ended => {
+                return;
+            }
         };
         let target = self.connected.as_ref().map(|connected| &connected.target);
         let rejection = Rejection::refused(refusal, target);
@@ -200,8 +202,8 @@ impl Http1 {
     fn advance(&mut self) {
         loop {
             let progress = match &mut self.state {
-                State::Idle => self.begin_exchange(),
-                State::Exchange(exchange) => {
+                HttpState::Idle => self.begin_exchange(),
+                HttpState::Exchange(exchange) => {
                     if exchange.is_downloaded() && self.finish_exchange() {
                         true
                     } else {
@@ -209,12 +211,12 @@ impl Http1 {
                         self.upload() || self.download()
                     }
                 }
-                State::Connecting | State::Passing => {
+                HttpState::Connecting | HttpState::Passing => {
                     let bytes = self.program.take_all();
                     self.to_target(bytes);
                     false
                 }
-                State::Ended => false,
+                HttpState::Ended => false,
             };
             if !progress {
                 return;
@@ -247,7 +249,7 @@ impl Http1 {
         }
     }
 
-    fn on_request(&mut self, Request { target, message }: Request) {
+    fn on_request(&mut self, ProgramRequest { target, message }: ProgramRequest) {
         let is_reused = self
             .connected
             .as_ref()
@@ -258,25 +260,26 @@ impl Http1 {
             self.steps.push_back(Step::Connect(target));
         }
         let Some(message) = message else {
-            self.state = State::Connecting;
+            self.state = HttpState::Connecting;
             return;
         };
         let Message { head, body: upload, asked, expects } = message;
         self.to_target(head);
         let waits = expects && !upload.is_complete();
         let response = None;
-        self.state = State::Exchange(Exchange { upload, asked, waits, is_reused, response });
+        self.state =
+            HttpState::Exchange(HttpExchange { upload, asked, waits, is_reused, response });
     }
 
     /// Passes on a part of the request's body. Returns whether there was one.
     fn upload(&mut self) -> bool {
-        let State::Exchange(exchange) = &mut self.state else { return false };
+        let HttpState::Exchange(exchange) = &mut self.state else { return false };
         let left = self.program.len();
         let part = exchange.upload.take(&mut self.program, &self.limits);
         let has_taken = self.program.len() < left;
         exchange.waits &= !has_taken;
         match part {
-            Ok(Some(Part::Content(bytes) | Part::Framing(bytes))) => self.to_target(bytes),
+            Ok(Some(BodyPart::Content(bytes) | BodyPart::Framing(bytes))) => self.to_target(bytes),
             Ok(None) if has_taken => {}
             Ok(None) => {
                 if self.has_program_ended && !exchange.is_uploaded() {
@@ -294,15 +297,15 @@ impl Http1 {
 
     /// Passes on a head of a response or a part of its body. Returns whether there was one.
     fn download(&mut self) -> bool {
-        let State::Exchange(exchange) = &mut self.state else { return false };
-        let Some(Download { body, is_chunked }) = &mut exchange.response else {
+        let HttpState::Exchange(exchange) = &mut self.state else { return false };
+        let Some(ResponseBody { body, is_chunked }) = &mut exchange.response else {
             return self.begin_response();
         };
         let is_chunked = *is_chunked;
         let left = self.target.len();
         match body.take(&mut self.target, &self.limits) {
-            Ok(Some(Part::Framing(_))) if !is_chunked => {}
-            Ok(Some(Part::Content(bytes) | Part::Framing(bytes))) => self.to_program(bytes),
+            Ok(Some(BodyPart::Framing(_))) if !is_chunked => {}
+            Ok(Some(BodyPart::Content(bytes) | BodyPart::Framing(bytes))) => self.to_program(bytes),
             Ok(None) => return self.target.len() < left,
             Err(BadChunk) => {
                 self.bad_response(&BadResponse("the chunks of its body are malformed"));
@@ -312,11 +315,11 @@ impl Http1 {
     }
 
     fn begin_response(&mut self) -> bool {
-        let State::Exchange(exchange) = &self.state else { return false };
+        let HttpState::Exchange(exchange) = &self.state else { return false };
         let mut asked = exchange.asked;
         // A program that gets an error does not always send the rest of its request.
         if !exchange.is_uploaded() {
-            asked.connection = Connection::Closes;
+            asked.connection = ConnectionField::Closes;
         }
         let head = self.target.take_head(self.limits.head, response::check_line);
         let parsed = head.and_then(|head| {
@@ -331,24 +334,24 @@ impl Http1 {
     }
 
     fn on_response(&mut self, response: Response) {
-        let State::Exchange(exchange) = &mut self.state else { return };
+        let HttpState::Exchange(exchange) = &mut self.state else { return };
         match response.kind {
             // RFC 9110 §15.2: "a server MUST NOT send a 1xx response to an HTTP/1.0 client."
-            Kind::Interim if exchange.asked.is_old => {}
-            Kind::Interim => {
+            ResponseKind::Interim if exchange.asked.is_old => {}
+            ResponseKind::Interim => {
                 exchange.waits = false;
                 self.to_program(response.head);
             }
-            Kind::Switching => {
+            ResponseKind::Switching => {
                 self.to_program(response.head);
                 self.splice();
             }
-            Kind::Final => {
+            ResponseKind::Final => {
                 let Response { head, body, is_chunked, persists, target_persists, .. } = response;
                 if !persists {
-                    exchange.asked.connection = Connection::Closes;
+                    exchange.asked.connection = ConnectionField::Closes;
                 }
-                exchange.response = Some(Download { body, is_chunked });
+                exchange.response = Some(ResponseBody { body, is_chunked });
                 if let Some(connected) = &mut self.connected {
                     connected.persists = target_persists;
                 }
@@ -360,14 +363,14 @@ impl Http1 {
     /// Ends an exchange whose response is complete. Returns `false` if the rest of the request must
     /// be passed on before.
     fn finish_exchange(&mut self) -> bool {
-        let State::Exchange(exchange) = &self.state else { return false };
+        let HttpState::Exchange(exchange) = &self.state else { return false };
         let target_persists = self.connected.as_ref().is_some_and(|it| it.persists);
-        if exchange.is_uploaded() && exchange.asked.connection != Connection::Closes {
+        if exchange.is_uploaded() && exchange.asked.connection != ConnectionField::Closes {
             // More bytes than the response has could become the answer of the next request.
             if !target_persists || !self.target.is_empty() {
                 self.disconnect();
             }
-            self.state = State::Idle;
+            self.state = HttpState::Idle;
         } else if exchange.is_uploaded() || exchange.waits || !target_persists {
             self.close(None);
         } else {
@@ -378,7 +381,7 @@ impl Http1 {
 
     /// From now on all bytes pass unchanged.
     fn splice(&mut self) {
-        self.state = State::Passing;
+        self.state = HttpState::Passing;
         let (program, target) = (self.program.take_all(), self.target.take_all());
         self.to_target(program);
         self.to_program(target);
@@ -414,7 +417,7 @@ impl Http1 {
     /// Ends an exchange with an answer if the program has got no other one.
     fn fail_exchange(&mut self, rejection: Rejection) {
         match &self.state {
-            State::Exchange(exchange) if exchange.response.is_none() => {
+            HttpState::Exchange(exchange) if exchange.response.is_none() => {
                 let is_head = exchange.asked.is_head;
                 self.reject(rejection, is_head);
             }
@@ -435,7 +438,7 @@ impl Http1 {
     }
 
     fn end(&mut self, last: Step) {
-        if !matches!(mem::replace(&mut self.state, State::Ended), State::Ended) {
+        if !matches!(mem::replace(&mut self.state, HttpState::Ended), HttpState::Ended) {
             self.steps.push_back(last);
         }
         self.program.take_all();

@@ -10,8 +10,8 @@ use httparse::{EMPTY_HEADER, Error, Status};
 use super::{
     super::{Password, Target},
     answer::Rejection,
-    body::{Body, NO_BODY},
-    fields::{Connection, Fields, Framing, FramingError, write_field, write_framing},
+    body::{BodyRest, NO_BODY},
+    fields::{BodyLength, ConnectionField, Fields, FramingError, write_field, write_framing},
 };
 
 const ORIGIN_FORM: &str = "this port is a proxy for the programs of this computer and serves no pages; \
@@ -20,7 +20,7 @@ const ORIGIN_FORM: &str = "this port is a proxy for the programs of this compute
 
 /// A request that may be passed on.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ProgramRequest {
     pub(super) target: Target,
     /// `None`: the program asked for a tunnel with CONNECT.
     pub(super) message: Option<Message>,
@@ -31,21 +31,21 @@ pub(super) struct Request {
 pub(super) struct Message {
     /// The head for the target.
     pub(super) head: Bytes,
-    pub(super) body: Body,
-    pub(super) asked: Asked,
+    pub(super) body: BodyRest,
+    pub(super) asked: ProgramAsked,
     /// Whether the program waits for 100 (Continue) before it sends the body.
     pub(super) expects: bool,
 }
 
 /// What a program asked for, as far as the response depends on it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct ProgramAsked {
     /// Whether the response has no body, because the method is HEAD.
     pub(super) is_head: bool,
     /// Whether the program speaks HTTP/1.0, which has neither chunks nor 1xx responses.
     pub(super) is_old: bool,
     /// What becomes of the program's connection after the exchange.
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionField,
 }
 
 /// Checks the first line as soon as it has arrived. An incomplete one is not an error.
@@ -92,7 +92,7 @@ pub(super) fn parse(
     head: &[u8],
     fields_max: usize,
     password: Option<&Password>,
-) -> Result<Request, Rejection> {
+) -> Result<ProgramRequest, Rejection> {
     let mut headers = vec![EMPTY_HEADER; fields_max];
     let mut request = httparse::Request::new(&mut headers);
     let status = request.parse(head).map_err(malformed)?;
@@ -112,7 +112,7 @@ pub(super) fn parse(
     }
     if method == "CONNECT" {
         // The body of a CONNECT request has no meaning, and could be taken for bytes of the tunnel.
-        if !matches!(framing, Framing::Nothing | Framing::Length(0)) {
+        if !matches!(framing, BodyLength::Nothing | BodyLength::Length(0)) {
             return Err(Rejection::malformed("a CONNECT request has no body"));
         }
         // RFC 9110 §9.3.6: "There is no default port; a client MUST send the port number even if
@@ -120,11 +120,11 @@ pub(super) fn parse(
         // an elided port".
         let target =
             Target::parse(uri, None).map_err(|error| Rejection::malformed(error.to_string()))?;
-        return Ok(Request { target, message: None });
+        return Ok(ProgramRequest { target, message: None });
     }
     let (target, path) = split_uri(uri)?;
-    let message = rewrite((method, path), &target, fields, framing)?;
-    Ok(Request { target, message: Some(message) })
+    let message = rewrite(method, path, &target, fields, framing)?;
+    Ok(ProgramRequest { target, message: Some(message) })
 }
 
 /// RFC 9112 §3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1
@@ -183,19 +183,20 @@ fn split_uri(uri: &str) -> Result<(Target, &str), Rejection> {
 
 /// Writes the head for the target, and says how the exchange goes on.
 fn rewrite(
-    (method, path): (&str, &str),
+    method: &str,
+    path: &str,
     target: &Target,
     fields: Fields<'_>,
-    framing: Framing,
+    framing: BodyLength,
 ) -> Result<Message, Rejection> {
     let is_old = fields.minor == 0;
     // RFC 9112 §9.3: a proxy does not keep the connection of an HTTP/1.0 client.
     let connection = if is_old || fields.has_option("close") {
-        Connection::Closes
+        ConnectionField::Closes
     } else if fields.has_option("upgrade") && fields.values("upgrade").next().is_some() {
-        Connection::Upgrades
+        ConnectionField::Upgrades
     } else {
-        Connection::Persists
+        ConnectionField::Persists
     };
     let mut head = BytesMut::new();
     head.put_slice(method.as_bytes());
@@ -226,12 +227,12 @@ fn rewrite(
     write_framing(framing, &mut head);
     fields.write_end(connection, &mut head);
     let body = match framing {
-        Framing::Nothing => NO_BODY,
-        Framing::Length(length) => Body::Length(length),
-        Framing::Chunked => Body::ChunkSize,
+        BodyLength::Nothing => NO_BODY,
+        BodyLength::Length(length) => BodyRest::Length(length),
+        BodyLength::Chunked => BodyRest::ChunkSize,
     };
     let expects = !is_old && fields.values("expect").next().is_some();
-    let asked = Asked { is_head: method == "HEAD", is_old, connection };
+    let asked = ProgramAsked { is_head: method == "HEAD", is_old, connection };
     Ok(Message { head: head.freeze(), body, asked, expects })
 }
 

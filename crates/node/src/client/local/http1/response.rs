@@ -5,9 +5,9 @@ use httparse::{EMPTY_HEADER, Error, Status};
 
 use super::{
     super::inbox::TooLong,
-    body::{Body, NO_BODY},
-    fields::{Connection, Fields, Framing, FramingError, write_framing},
-    request::Asked,
+    body::{BodyRest, NO_BODY},
+    fields::{BodyLength, ConnectionField, Fields, FramingError, write_framing},
+    request::ProgramAsked,
 };
 
 /// A response that cannot be passed on, in words.
@@ -17,10 +17,10 @@ pub(super) struct BadResponse(pub(super) &'static str);
 /// A response.
 #[derive(Debug)]
 pub(super) struct Response {
-    pub(super) kind: Kind,
+    pub(super) kind: ResponseKind,
     /// The head for the program.
     pub(super) head: Bytes,
-    pub(super) body: Body,
+    pub(super) body: BodyRest,
     /// Whether the program gets the body in chunks, if the target sends chunks.
     pub(super) is_chunked: bool,
     /// Whether the program's connection may have another request after this one.
@@ -30,7 +30,7 @@ pub(super) struct Response {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ResponseKind {
     /// 1xx: another response follows.
     Interim,
     /// 101 (Switching Protocols).
@@ -70,7 +70,11 @@ impl From<FramingError> for BadResponse {
 }
 
 /// Reads a complete head.
-pub(super) fn parse(head: &[u8], fields_max: usize, asked: Asked) -> Result<Response, BadResponse> {
+pub(super) fn parse(
+    head: &[u8],
+    fields_max: usize,
+    asked: ProgramAsked,
+) -> Result<Response, BadResponse> {
     let mut headers = vec![EMPTY_HEADER; fields_max];
     let mut response = httparse::Response::new(&mut headers);
     let status = response.parse(head).map_err(malformed)?;
@@ -83,43 +87,43 @@ pub(super) fn parse(head: &[u8], fields_max: usize, asked: Asked) -> Result<Resp
         return Err(malformed(Error::NewLine));
     }
     let kind = match code {
-        101 if asked.connection == Connection::Upgrades => Kind::Switching,
+        101 if asked.connection == ConnectionField::Upgrades => ResponseKind::Switching,
         101 => return Err(BadResponse("it changes to a protocol that was not requested")),
-        100..200 => Kind::Interim,
-        _ => Kind::Final,
+        100..200 => ResponseKind::Interim,
+        _ => ResponseKind::Final,
     };
     let fields = Fields { headers: response.headers, minor };
     let (framing, body) = match code {
         // RFC 9110 §8.6: such a response has no Content-Length.
-        100..200 | 204 => (Framing::Nothing, NO_BODY),
+        100..200 | 204 => (BodyLength::Nothing, NO_BODY),
         _ => {
             let framing = fields.framing()?;
             let body = match framing {
                 _ if asked.is_head || code == 304 => NO_BODY,
-                Framing::Nothing => Body::UntilEnd,
-                Framing::Length(length) => Body::Length(length),
-                Framing::Chunked => Body::ChunkSize,
+                BodyLength::Nothing => BodyRest::UntilEnd,
+                BodyLength::Length(length) => BodyRest::Length(length),
+                BodyLength::Chunked => BodyRest::ChunkSize,
             };
             (framing, body)
         }
     };
     // RFC 9112 §6.1: a response to HTTP/1.0 has no Transfer-Encoding. If its length is not known, it ends
     // when the connection ends. Connections of programs that speak HTTP/1.0 end after one response.
-    let is_chunked = framing == Framing::Chunked && !asked.is_old;
-    let persists = asked.connection != Connection::Closes && body != Body::UntilEnd;
-    let target_persists = minor == 1 && !fields.has_option("close") && body != Body::UntilEnd;
+    let is_chunked = framing == BodyLength::Chunked && !asked.is_old;
+    let persists = asked.connection != ConnectionField::Closes && body != BodyRest::UntilEnd;
+    let target_persists = minor == 1 && !fields.has_option("close") && body != BodyRest::UntilEnd;
     let mut out = BytesMut::new();
     out.put_slice(
         format!("HTTP/1.1 {code} {}\r\n", response.reason.unwrap_or_default()).as_bytes(),
     );
     fields.write_forwarded(&[], &mut out);
-    if framing != Framing::Chunked || is_chunked {
+    if framing != BodyLength::Chunked || is_chunked {
         write_framing(framing, &mut out);
     }
     let connection = match kind {
-        Kind::Switching => Connection::Upgrades,
-        Kind::Final if !persists => Connection::Closes,
-        Kind::Final | Kind::Interim => Connection::Persists,
+        ResponseKind::Switching => ConnectionField::Upgrades,
+        ResponseKind::Final if !persists => ConnectionField::Closes,
+        ResponseKind::Final | ResponseKind::Interim => ConnectionField::Persists,
     };
     fields.write_end(connection, &mut out);
     Ok(Response { kind, head: out.freeze(), body, is_chunked, persists, target_persists })

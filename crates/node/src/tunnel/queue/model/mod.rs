@@ -40,7 +40,7 @@ static PAYLOAD: [u8; PAYLOAD_MAX] = [0; PAYLOAD_MAX];
 
 /// How the repair of a flow may still change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Agreed {
+enum RepairTerms {
     /// The flow is not repaired.
     Nothing,
     /// The flow is repaired without numbers, until the peer says more.
@@ -48,17 +48,17 @@ enum Agreed {
     Numbered,
 }
 
-struct Flow {
+struct ModelFlow {
     stream: StreamId,
     too_large: TooLarge,
-    agreed: Agreed,
+    agreed: RepairTerms,
 }
 
-struct Run {
+struct QueueRun {
     queue: Queue,
     below: Below,
     limits: Limits,
-    flows: Vec<Flow>,
+    flows: Vec<ModelFlow>,
     streams: u64,
     /// The number of payloads that were pushed.
     pushed: u32,
@@ -75,7 +75,7 @@ struct Run {
 #[cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "only a fuzz target is outside"))]
 pub fn run(input: &[u8]) {
     let mut reader = Reader::new(input);
-    let mut run = Run::new(&mut reader);
+    let mut run = QueueRun::new(&mut reader);
     reader.steps(STEPS_MAX, |reader| {
         run.step(reader);
         run.check();
@@ -83,7 +83,7 @@ pub fn run(input: &[u8]) {
     run.end(reader.byte().is_multiple_of(2));
 }
 
-impl Run {
+impl QueueRun {
     fn new(reader: &mut Reader<'_>) -> Self {
         let limits = Limits {
             tunnel_queue: reader.choose(&[3000, 30_000, 300_000]),
@@ -130,7 +130,7 @@ impl Run {
         }
     }
 
-    fn flow(&mut self, index: u8) -> Option<&mut Flow> {
+    fn flow(&mut self, index: u8) -> Option<&mut ModelFlow> {
         let index = usize::from(index).checked_rem(self.flows.len())?;
         self.flows.get_mut(index)
     }
@@ -143,19 +143,19 @@ impl Run {
         self.streams += 1;
         self.below.streams.insert(stream, Stream::new());
         let too_large = reader.choose(&[TooLarge::Drop, TooLarge::Capsule(1280)]);
-        self.flows.push(Flow { stream, too_large, agreed: Agreed::Nothing });
+        self.flows.push(ModelFlow { stream, too_large, agreed: RepairTerms::Nothing });
         let index = self.flows.len() - 1;
         match reader.byte() % 4 {
             0 => {}
-            1 => self.repair(index, Agreed::Unnumbered, reader),
-            _ => self.repair(index, Agreed::Numbered, reader),
+            1 => self.repair(index, RepairTerms::Unnumbered, reader),
+            _ => self.repair(index, RepairTerms::Numbered, reader),
         }
     }
 
     /// Starts the repair of a flow, or changes it.
-    fn repair(&mut self, index: usize, agreed: Agreed, reader: &mut Reader<'_>) {
+    fn repair(&mut self, index: usize, agreed: RepairTerms, reader: &mut Reader<'_>) {
         let Some(flow) = self.flows.get_mut(index) else { return };
-        let plan = if agreed == Agreed::Unnumbered {
+        let plan = if agreed == RepairTerms::Unnumbered {
             RepairPlan::unnumbered(reader.byte() % 4, flow.too_large)
         } else {
             let order = reader.choose(&[Order::Ordered, Order::Off]);
@@ -174,12 +174,13 @@ impl Run {
     fn agree(&mut self, reader: &mut Reader<'_>) {
         let Some(index) = usize::from(reader.byte()).checked_rem(self.flows.len()) else { return };
         let Some(flow) = self.flows.get_mut(index) else { return };
-        if flow.agreed != Agreed::Unnumbered {
+        if flow.agreed != RepairTerms::Unnumbered {
             return;
         }
-        match reader.choose(&[Agreed::Nothing, Agreed::Unnumbered, Agreed::Numbered]) {
-            Agreed::Nothing => {
-                flow.agreed = Agreed::Nothing;
+        match reader.choose(&[RepairTerms::Nothing, RepairTerms::Unnumbered, RepairTerms::Numbered])
+        {
+            RepairTerms::Nothing => {
+                flow.agreed = RepairTerms::Nothing;
                 self.queue.end_repair(flow.stream);
                 // Payloads that the engine did not take are gone with the repair.
                 let stream = self.below.streams.get_mut(&flow.stream);
@@ -192,7 +193,7 @@ impl Run {
     fn push(&mut self, count: usize, reader: &mut Reader<'_>) {
         let (index, len) = (reader.byte(), reader.number() % PAYLOAD_MAX);
         let form = reader.choose(&[Form::Datagram, Form::Datagram, Form::Datagram, Form::Capsule]);
-        let Some(&mut Flow { stream, too_large, .. }) = self.flow(index) else { return };
+        let Some(&mut ModelFlow { stream, too_large, .. }) = self.flow(index) else { return };
         for _ in 0..count {
             let id = self.pushed;
             self.pushed += 1;
@@ -258,7 +259,7 @@ impl Run {
     }
 
     fn stream(&mut self, letter: u8, reader: &mut Reader<'_>) {
-        let Some(&mut Flow { stream, .. }) = self.flow(reader.byte()) else { return };
+        let Some(&mut ModelFlow { stream, .. }) = self.flow(reader.byte()) else { return };
         let state = self.below.streams.get_mut(&stream).expect("the flow is open");
         match (letter, reader.byte()) {
             (29, choice) => {

@@ -1,0 +1,282 @@
+//! UDP of programs that speak SOCKS5 (UDP ASSOCIATE, RFC 1928 §7). Each association has a local socket,
+//! and a flow of its own through the tunnel for each target.
+//!
+//! Everybody on a host can send to a socket on loopback, also without the proxy port's password. So the datagrams
+//! of a program on loopback are taken only from ports of the user who owns the program's TCP connection, of which the
+//! driver knows (`owners`). Elsewhere only the program's IP address is known.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, SocketAddr},
+};
+
+use bytes::Bytes;
+use tracing::{debug, trace, warn};
+
+use super::{
+    Context, Source,
+    flows::Flows,
+    owners::{DatagramVerdict, Owners},
+};
+use crate::{
+    client::{
+        FlowConfig,
+        local::{decode_datagram, encode_datagram_header},
+    },
+    error::FlowError,
+    impossible::impossible,
+    node::{Output, Received, SocketId, SocketKind, Transmit},
+    seldom::Seldom,
+    tcp::{TcpId, TcpOutput},
+};
+
+/// The name of a flow of an association.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::client) struct AssociateId(u64);
+
+/// The associations of all programs.
+#[derive(Debug, Default)]
+pub(super) struct Associations {
+    by_socket: BTreeMap<SocketId, Association>,
+    /// The association of each flow, and the header of its datagrams for the program.
+    by_flow: BTreeMap<AssociateId, (SocketId, Bytes)>,
+    next_flow: u64,
+    /// The connections of associations on loopback, and the ports of their users.
+    owners: Owners,
+    /// Limits the warnings about owners that are not known.
+    warning: Seldom,
+}
+
+#[cfg(test)]
+impl Associations {
+    /// The program's address, once it is known.
+    pub(super) fn program_of(&self, socket: SocketId) -> Option<SocketAddr> {
+        self.by_socket.get(&socket)?.program
+    }
+
+    /// Whether nothing is kept for any program.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_socket.is_empty() && self.by_flow.is_empty() && self.owners.is_empty()
+    }
+}
+
+/// One association. It lives as long as the program's TCP connection.
+#[derive(Debug)]
+struct Association {
+    tcp: TcpId,
+    /// The program's host, from which alone datagrams are taken.
+    host: IpAddr,
+    /// The port of which the program has said that it will use it.
+    stated: Option<u16>,
+    /// The program's address, once it is known: on loopback the last one that its user has sent from, elsewhere the
+    /// first one.
+    program: Option<SocketAddr>,
+    /// The flow to each target, by the header that names it.
+    flows: BTreeMap<Bytes, AssociateId>,
+}
+
+impl Associations {
+    /// The TCP connection of the program whose association uses this socket.
+    pub(super) fn tcp_of(&self, socket: SocketId) -> Option<TcpId> {
+        Some(self.by_socket.get(&socket)?.tcp)
+    }
+
+    /// Opens the socket of an association at this address, for a program on `host` that will send `from` there, as far
+    /// as it knows.
+    pub(super) fn open(
+        &mut self,
+        tcp: TcpId,
+        host: IpAddr,
+        from: SocketAddr,
+        listen: IpAddr,
+        cx: &mut Context<'_>,
+    ) {
+        let socket = cx.open_socket(SocketKind::Listen(SocketAddr::new(listen, 0)));
+        // The program may not know its own address, or one behind a NAT.
+        let stated = Some(from.port()).filter(|port| *port != 0);
+        let program = stated.map(|port| SocketAddr::new(host, port));
+        let flows = BTreeMap::new();
+        self.by_socket.insert(socket, Association { tcp, host, stated, program, flows });
+    }
+
+    /// Sends a datagram of a program to its target. Datagrams that are not for an association are
+    /// returned.
+    pub(super) fn from_program(
+        &mut self,
+        received: Received,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) -> Option<Received> {
+        let Some(association) = self.by_socket.get(&received.socket) else {
+            return Some(received);
+        };
+        // RFC 1928 §7: "It MUST drop any datagrams arriving from any source IP address other than the
+        // one recorded for the particular association."
+        let (tcp, port) = (association.tcp, received.remote.port());
+        let host = association.host.to_canonical();
+        let is_other_host = received.remote.ip().to_canonical() != host;
+        if is_other_host || association.stated.is_some_and(|stated| stated != port) {
+            cx.stats.dropped.unknown_flow += 1;
+            return None;
+        }
+        if host.is_loopback() {
+            match self.owners.verdict(tcp, port, cx.now, cx.limits) {
+                DatagramVerdict::Serve => self.relay(received, flows, cx),
+                DatagramVerdict::Ask => {
+                    let is_held = self.owners.hold(tcp, received, cx.limits);
+                    cx.stats.dropped.unknown_flow += u64::from(!is_held);
+                }
+            }
+            self.ask_for_owners(cx);
+        } else if association.program.is_none_or(|program| program == received.remote) {
+            self.relay(received, flows, cx);
+        } else {
+            cx.stats.dropped.unknown_flow += 1;
+        }
+        None
+    }
+
+    /// Asks for the owners of ports, if that is due and no such question is open.
+    fn ask_for_owners(&mut self, cx: &mut Context<'_>) {
+        if let Some(tcp) = self.owners.next_question() {
+            cx.outputs.push_back(Output::Tcp(TcpOutput::FindUdpPorts(tcp)));
+        }
+    }
+
+    /// Handles the answer to which ports belong to the user of a program.
+    pub(super) fn on_udp_ports(
+        &mut self,
+        tcp: TcpId,
+        result: Result<Box<[u16]>, io::ErrorKind>,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        if let Err(error) = result
+            && let Some(left_out) = self.warning.due(cx.now)
+        {
+            warn!(
+                %error, left_out,
+                "UDP of a program at the proxy port is refused: the system does not say to whom its ports belong"
+            );
+        }
+        for (received, is_served) in self.owners.answer(cx.now, tcp, result) {
+            if is_served {
+                self.relay(received, flows, cx);
+            } else {
+                debug!(port = received.remote.port(), "a datagram of another user was dropped");
+                cx.stats.dropped.unknown_flow += 1;
+            }
+        }
+        self.ask_for_owners(cx);
+    }
+
+    /// Sends a datagram, which is known to be the program's, to its target.
+    fn relay(&mut self, received: Received, flows: &mut Flows, cx: &mut Context<'_>) {
+        let Some(association) = self.by_socket.get_mut(&received.socket) else {
+            return impossible("what waits for the owner of a port goes with its association");
+        };
+        association.program = Some(received.remote);
+        let (socket, datagram) = (received.socket, received.payload.freeze());
+        let decoded = decode_datagram(&datagram);
+        let target = decoded.ok().and_then(|(address, payload)| {
+            Some((address.to_target().ok()?, datagram.slice_ref(payload)))
+        });
+        let Some((target, payload)) = target else {
+            cx.stats.dropped.malformed += 1;
+            return;
+        };
+        let header = datagram.slice(..datagram.len() - payload.len());
+        let flow = if let Some(&flow) = association.flows.get(&header) {
+            flow
+        } else {
+            let config = FlowConfig::new(target.host(), target.port());
+            match self.open_flow(socket, &header, config, flows, cx) {
+                Ok(flow) => flow,
+                Err(error) => {
+                    trace!(%error, "a datagram of a program was dropped");
+                    cx.stats.dropped.too_many_flows += 1;
+                    return;
+                }
+            }
+        };
+        if let Err(error) = flows.send(Source::Associate(flow), payload, cx) {
+            trace!(%error, "a datagram of a program was dropped");
+        }
+    }
+
+    fn open_flow(
+        &mut self,
+        socket: SocketId,
+        header: &Bytes,
+        config: FlowConfig,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) -> Result<AssociateId, FlowError> {
+        if !cx.is_running {
+            return Err(FlowError::NotOpen);
+        }
+        self.next_flow += 1;
+        let flow = AssociateId(self.next_flow);
+        flows.open(Source::Associate(flow), config, cx.limits, cx.hop)?;
+        cx.stats.flows += 1;
+        // The header must not keep the whole datagram in memory.
+        let header = Bytes::copy_from_slice(header);
+        if let Some(association) = self.by_socket.get_mut(&socket) {
+            association.flows.insert(header.clone(), flow);
+        }
+        self.by_flow.insert(flow, (socket, header));
+        Ok(flow)
+    }
+
+    /// Passes a payload to the program of an association. `None`: the program has ended.
+    pub(super) fn to_program(
+        &self,
+        flow: AssociateId,
+        payload: &[u8],
+        buf: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Option<Output> {
+        let (socket, header) = self.by_flow.get(&flow)?;
+        let association = self.by_socket.get(socket)?;
+        let (address, _) = decode_datagram(header).ok()?;
+        encode_datagram_header(&address, buf);
+        buf.extend_from_slice(payload);
+        cx.stats.count_to_client(payload.len());
+        let transmit = Transmit {
+            destination: association.program?,
+            src_ip: None,
+            ecn: None,
+            size: buf.len(),
+            segment_size: None,
+        };
+        Some(Output::Transmit { socket: *socket, transmit })
+    }
+
+    /// Forgets a flow that the proxy has ended. The next datagram opens another one.
+    pub(super) fn forget(&mut self, flow: AssociateId) {
+        // The association may have ended before its flows.
+        let Some((socket, header)) = self.by_flow.remove(&flow) else { return };
+        if let Some(association) = self.by_socket.get_mut(&socket) {
+            association.flows.remove(&header);
+        }
+    }
+
+    /// Ends the association of a program whose TCP connection has ended. RFC 1928 §6: "A UDP
+    /// association terminates when the TCP connection that the UDP ASSOCIATE request arrived on
+    /// terminates."
+    pub(super) fn end(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
+        let mut associations = self.by_socket.iter();
+        let found = associations.find(|(_, association)| association.tcp == tcp);
+        let Some(socket) = found.map(|(&socket, _)| socket) else { return }; // most have none
+        let Some(association) = self.by_socket.remove(&socket) else {
+            return impossible("it was found a moment ago");
+        };
+        self.owners.forget(tcp);
+        for flow in association.flows.into_values() {
+            self.by_flow.remove(&flow);
+            flows.close(Source::Associate(flow), cx.now + cx.limits.last_words);
+        }
+        cx.outputs.push_back(Output::CloseSocket(socket));
+    }
+}

@@ -1,0 +1,474 @@
+//! The flows of programs through the last hop.
+//!
+//! Whatever a flow is for, it has one life: it waits until the proxy allows one more stream, it is requested, it is
+//! granted, and it ends. What differs is who is behind it, its [`Source`]. Each source has a file of its own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
+    net::SocketAddr,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use tandem_wire::{Code, TargetError, uri_template::check_host};
+
+use super::{AssociateId, Context, FlowId};
+use crate::{
+    client::{
+        Choice, FlowConfig,
+        chain::{Carries, Hop, Request},
+    },
+    error::FlowError,
+    impossible::impossible,
+    limits::Limits,
+    node::SocketId,
+    quic::{self, StreamId},
+    tcp::TcpId,
+    tunnel::Unsent,
+};
+
+/// A listening socket and the address of a local program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::client) struct LocalFlowId {
+    pub(in crate::client) socket: SocketId,
+    pub(in crate::client) program: SocketAddr,
+}
+
+/// Who is behind a flow. It is also the name of the flow. Flows that wait are requested in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::client) enum Source {
+    /// Nobody yet. The flow was requested ahead of the programs of this UDP listener, to find out whether the proxy
+    /// grants it.
+    Ahead(usize),
+    /// A program that sends to a UDP listener.
+    Udp(LocalFlowId),
+    /// The embedding program.
+    Own(FlowId),
+    /// A program that sends to a target through a UDP association (SOCKS5).
+    Associate(AssociateId),
+    /// A program with a TCP connection.
+    Tcp(TcpId),
+}
+
+impl Source {
+    /// Whether a flow that the proxy has ended without an error stays, and is requested again for the next payload.
+    /// The program of a UDP listener gets a new one instead.
+    pub(super) const fn is_requested_again(self) -> bool {
+        matches!(self, Self::Own(_) | Self::Associate(_))
+    }
+}
+
+/// The life of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::client) enum Life {
+    /// It is requested as soon as the tunnel is up and the proxy allows one more stream.
+    Waiting,
+    Requested(StreamId),
+    Granted(StreamId),
+    /// The proxy has ended it without an error, for example because it was idle. The next payload requests it again.
+    Idle,
+    /// The program has closed it. Its request stream is closed at this time, so that the last payloads still leave.
+    Closing(StreamId, Instant),
+}
+
+impl Life {
+    /// The request stream of a flow that its program uses.
+    pub(super) const fn stream(self) -> Option<StreamId> {
+        match self {
+            Self::Requested(stream) | Self::Granted(stream) => Some(stream),
+            Self::Waiting | Self::Idle | Self::Closing(..) => None,
+        }
+    }
+}
+
+/// When payloads of a flow have passed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Activity {
+    pub(super) began: Instant,
+    pub(super) last: Instant,
+}
+
+/// One flow of a program.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) request: Request,
+    pub(super) life: Life,
+    /// What waits for the grant. Of a TCP connection also what was sent before the grant, in case the request has to
+    /// be repeated in another form; its FIN is an empty piece.
+    pub(super) early: VecDeque<Bytes>,
+    /// How many payloads were sent before the grant.
+    sent_early: usize,
+    /// `None`: no payload has passed.
+    pub(super) activity: Option<Activity>,
+    /// Whether the first payload began a QUIC connection. `None`: there was no payload yet.
+    begins_quic: Option<bool>,
+    /// Whether an event has said that payloads do not fit.
+    pub(super) is_oversize_told: bool,
+    /// The number of its payloads that wait for the embedding program.
+    pub(super) queued: usize,
+}
+
+impl Flow {
+    fn new(request: Request) -> Self {
+        Self {
+            request,
+            life: Life::Waiting,
+            early: VecDeque::new(),
+            sent_early: 0,
+            activity: None,
+            begins_quic: None,
+            is_oversize_told: false,
+            queued: 0,
+        }
+    }
+
+    /// Notes that a payload passes.
+    pub(super) fn touch(&mut self, now: Instant) {
+        self.activity.get_or_insert(Activity { began: now, last: now }).last = now;
+    }
+
+    /// Lets the payloads of a QUIC connection leave the tunnel in their order, if the request could not say that the
+    /// flow carries one, because it was sent before the first payload.
+    fn choose_order(&self, stream: StreamId, cx: &mut Context<'_>) {
+        if self.begins_quic == Some(true) && !self.request.carries_quic {
+            cx.hop.tunnel.choose(cx.now, stream, Choice::Ordered);
+        }
+    }
+}
+
+/// All flows of programs. It has at most [`Limits::local_flows`] of each of three
+/// kinds: of UDP listeners, of the embedding program and associations, and of TCP connections.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    all: BTreeMap<Source, Flow>,
+    /// The flows that wait to be requested.
+    waiting: BTreeSet<Source>,
+    /// The flows that their programs have closed, in the order of their ends.
+    closing: BTreeSet<(Instant, Source)>,
+    /// The request streams of TCP connections. The hop knows those of UDP payloads.
+    tcp_streams: BTreeMap<StreamId, TcpId>,
+    /// The number of flows of UDP listeners.
+    of_listeners: usize,
+    /// The number of flows of the embedding program and of associations.
+    own: usize,
+}
+
+impl Flows {
+    pub(super) fn get(&self, source: Source) -> Option<&Flow> {
+        self.all.get(&source)
+    }
+
+    pub(super) fn get_mut(&mut self, source: Source) -> Option<&mut Flow> {
+        self.all.get_mut(&source)
+    }
+
+    /// Whether its program has closed a flow.
+    pub(super) fn is_closed(&self, source: Source) -> bool {
+        self.get(source).is_some_and(|flow| matches!(flow.life, Life::Closing(..)))
+    }
+
+    /// The request stream of a flow that its program uses.
+    pub(super) fn stream(&self, source: Source) -> Option<StreamId> {
+        self.get(source)?.life.stream()
+    }
+
+    /// The TCP connection that a request stream carries.
+    pub(super) fn tcp_of(&self, stream: StreamId) -> Option<TcpId> {
+        self.tcp_streams.get(&stream).copied()
+    }
+
+    /// The TCP connections with a request stream, in the order of their requests.
+    pub(super) fn requested_tcp(&self) -> Vec<TcpId> {
+        self.tcp_streams.values().copied().collect()
+    }
+
+    /// The number of flows of UDP listeners.
+    pub(super) const fn of_listeners(&self) -> usize {
+        self.of_listeners
+    }
+
+    /// The number of flows of UDP payloads.
+    pub(super) const fn len(&self) -> usize {
+        self.of_listeners + self.own
+    }
+
+    fn count(&mut self, source: Source) -> Option<&mut usize> {
+        match source {
+            Source::Udp(_) => Some(&mut self.of_listeners),
+            Source::Own(_) | Source::Associate(_) => Some(&mut self.own),
+            Source::Ahead(_) | Source::Tcp(_) => None, // the listeners and the connections are counted instead
+        }
+    }
+
+    /// Adds a flow that waits to be requested.
+    pub(super) fn insert(&mut self, source: Source, request: Request) {
+        if self.all.insert(source, Flow::new(request)).is_some() {
+            return impossible("a flow has a name of its own");
+        }
+        self.waiting.insert(source);
+        if let Some(count) = self.count(source) {
+            *count += 1;
+        }
+    }
+
+    /// Removes a flow, whose request stream has ended or is ended by the caller.
+    pub(super) fn remove(&mut self, source: Source) -> Option<Flow> {
+        let flow = self.all.remove(&source)?;
+        self.on_left(source, flow.life);
+        if let Some(count) = self.count(source) {
+            *count -= 1;
+        }
+        Some(flow)
+    }
+
+    /// Moves a flow on in its life.
+    pub(super) fn set_life(&mut self, source: Source, life: Life) {
+        let Some(flow) = self.all.get_mut(&source) else {
+            return impossible("only a flow that is there moves on");
+        };
+        let left = mem::replace(&mut flow.life, life);
+        self.on_left(source, left);
+        match (life, source) {
+            (Life::Waiting, _) => drop(self.waiting.insert(source)),
+            (Life::Closing(_, until), _) => drop(self.closing.insert((until, source))),
+            (Life::Requested(stream) | Life::Granted(stream), Source::Tcp(tcp)) => {
+                self.tcp_streams.insert(stream, tcp);
+            }
+            (Life::Requested(_) | Life::Granted(_) | Life::Idle, _) => {}
+        }
+    }
+
+    /// Forgets what is known of a flow in a part of its life that is over.
+    fn on_left(&mut self, source: Source, life: Life) {
+        match life {
+            Life::Waiting => drop(self.waiting.remove(&source)),
+            Life::Closing(_, until) => drop(self.closing.remove(&(until, source))),
+            Life::Requested(stream) | Life::Granted(stream) => {
+                if matches!(source, Source::Tcp(_)) {
+                    self.tcp_streams.remove(&stream);
+                }
+            }
+            Life::Idle => {}
+        }
+    }
+
+    /// Opens a flow for the embedding program or an association. It is requested at once if the tunnel is up.
+    ///
+    /// # Errors
+    ///
+    /// The target is malformed, or there are too many flows, or there is one of this name.
+    pub(super) fn open(
+        &mut self,
+        source: Source,
+        config: FlowConfig,
+        limits: &Limits,
+        hop: &mut Hop,
+    ) -> Result<(), FlowError> {
+        let most = limits.local_flows;
+        check_host(&config.host)?;
+        if config.port == 0 {
+            return Err(TargetError::Port("0".into()).into());
+        }
+        if self.all.contains_key(&source) {
+            return Err(FlowError::NotOpen);
+        }
+        if self.own >= most {
+            return Err(FlowError::TooMany { most });
+        }
+        self.insert(source, Request { config, carries_quic: false });
+        if hop.is_up {
+            self.request_waiting(hop);
+        }
+        Ok(())
+    }
+
+    /// Requests a flow of UDP payloads. `false`: the proxy allows no more streams at the moment.
+    pub(super) fn request(&mut self, source: Source, hop: &mut Hop) -> bool {
+        let Some(flow) = self.all.get(&source) else {
+            return impossible("only a flow that is there is requested");
+        };
+        let stream = hop.request(&flow.request, Carries::Program(source));
+        self.set_life(source, stream.map_or(Life::Waiting, Life::Requested));
+        stream.is_some()
+    }
+
+    /// Requests the flows of UDP payloads that wait. `false`: the proxy allows no more streams at the moment.
+    pub(super) fn request_waiting(&mut self, hop: &mut Hop) -> bool {
+        while let Some(&source) = self.waiting.first().filter(|it| !matches!(it, Source::Tcp(_))) {
+            if !self.request(source, hop) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The TCP connections that wait to be requested.
+    pub(super) fn waiting_tcp(&self) -> Vec<TcpId> {
+        let tcp = |source: &Source| if let Source::Tcp(tcp) = source { Some(*tcp) } else { None };
+        self.waiting.iter().filter_map(tcp).collect()
+    }
+
+    /// Gives a flow that was requested ahead to a program.
+    pub(super) fn take_over(&mut self, ahead: Source, by: Source, hop: &mut Hop) {
+        let Some(Flow { life, .. }) = self.remove(ahead) else {
+            return impossible("the flow that was requested ahead is there");
+        };
+        if let Some(stream) = life.stream()
+            && hop.hand_over(stream, Carries::Program(by))
+        {
+            self.set_life(by, life);
+        }
+    }
+
+    /// Handles the grant of a flow of UDP payloads: sends what waited for it. Returns the first error.
+    pub(super) fn on_granted(&mut self, source: Source, cx: &mut Context<'_>) -> Option<FlowError> {
+        let Some(Flow { life, .. }) = self.get(source) else {
+            return impossible("the request of a flow that has ended was closed");
+        };
+        let stream = match *life {
+            Life::Requested(stream) => {
+                self.set_life(source, Life::Granted(stream));
+                stream
+            }
+            Life::Closing(stream, _) => stream,
+            Life::Waiting | Life::Granted(_) | Life::Idle => {
+                return impossible("only what was requested is granted, and only once");
+            }
+        };
+        let flow = self.get_mut(source)?;
+        flow.choose_order(stream, cx);
+        let mut first = None;
+        for payload in mem::take(&mut flow.early) {
+            first = first.or(transmit(stream, &payload, cx).err());
+        }
+        first
+    }
+
+    /// Sends a payload, or keeps it until the flow is granted.
+    ///
+    /// # Errors
+    ///
+    /// The payload was dropped.
+    pub(super) fn send(
+        &mut self,
+        source: Source,
+        payload: impl AsRef<[u8]> + Into<Bytes>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), FlowError> {
+        let flow = self.all.get_mut(&source).ok_or(FlowError::NotOpen)?;
+        flow.touch(cx.now);
+        let is_first = flow.begins_quic.is_none();
+        if is_first {
+            flow.begins_quic = Some(quic::is_first_of_client(payload.as_ref()));
+        }
+        match flow.life {
+            Life::Granted(stream) => {
+                if is_first {
+                    flow.choose_order(stream, cx);
+                }
+                return transmit(stream, payload.as_ref(), cx);
+            }
+            // Without the round trip of the grant. Programs that embed the tunnel wait for it.
+            Life::Requested(stream)
+                if matches!(source, Source::Udp(_))
+                    && flow.early.is_empty()
+                    && flow.sent_early < cx.limits.early_datagrams_per_flow
+                    && cx.hop.takes_early(payload.as_ref()) =>
+            {
+                flow.sent_early += 1;
+                return transmit(stream, payload.as_ref(), cx);
+            }
+            Life::Closing(..) => return Err(FlowError::NotOpen),
+            Life::Waiting | Life::Requested(_) | Life::Idle => {}
+        }
+        let is_kept = flow.early.len() < cx.limits.early_datagrams_per_flow;
+        if is_kept {
+            flow.early.push_back(payload.into());
+        } else {
+            cx.stats.dropped.unknown_flow += 1;
+        }
+        if flow.life == Life::Idle {
+            self.request(source, cx.hop);
+        }
+        if is_kept { Ok(()) } else { Err(FlowError::QueueFull) }
+    }
+
+    /// Closes a flow for its program. Its last payloads leave until this time.
+    pub(super) fn close(&mut self, source: Source, until: Instant) {
+        let Some(flow) = self.get(source) else { return }; // it has ended already
+        match flow.life {
+            Life::Requested(stream) | Life::Granted(stream) => {
+                self.set_life(source, Life::Closing(stream, until));
+            }
+            Life::Closing(..) => {}
+            Life::Waiting | Life::Idle => drop(self.remove(source)),
+        }
+    }
+
+    /// When the next closed flow ends.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.closing.first().map(|(until, _)| *until)
+    }
+
+    /// Closes the request streams of closed flows whose last payloads have left.
+    pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+        while let Some(&(until, source)) = self.closing.first()
+            && until <= cx.now
+        {
+            if let Some(Flow { life: Life::Closing(stream, _), .. }) = self.remove(source) {
+                cx.hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
+            }
+        }
+    }
+
+    /// Removes the flows of UDP listeners for which this is true, and ends their request streams.
+    pub(super) fn end_of_listeners(&mut self, hop: &mut Hop, is_over: impl Fn(&Flow) -> bool) {
+        let over = self
+            .all
+            .iter()
+            .filter(|(source, flow)| matches!(source, Source::Udp(_)) && is_over(flow));
+        for source in over.map(|(source, _)| *source).collect::<Vec<_>>() {
+            if let Some(flow) = self.remove(source)
+                && let Some(stream) = flow.life.stream()
+            {
+                // RFC 9114 §4.1.1: "Clients SHOULD use the error code H3_REQUEST_CANCELLED to cancel
+                // requests."
+                hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
+            }
+        }
+    }
+
+    /// The flow of a UDP listener that has been silent for longest, and when its last payload passed.
+    pub(super) fn most_silent_of_listeners(&self) -> Option<(Source, Instant)> {
+        let of_listeners = self.all.iter().filter(|(source, _)| matches!(source, Source::Udp(_)));
+        let last = of_listeners.filter_map(|(source, flow)| Some((*source, flow.activity?.last)));
+        last.min_by_key(|(_, last)| *last)
+    }
+
+    /// Forgets all request streams of UDP payloads, because the tunnel has ended. All flows must be requested again,
+    /// except for those that are idle or closed. Those that were requested ahead are forgotten.
+    pub(super) fn forget_streams(&mut self) {
+        let with_stream = self.all.iter().filter(|(source, flow)| {
+            !matches!(source, Source::Tcp(_))
+                && matches!(flow.life, Life::Requested(_) | Life::Granted(_) | Life::Closing(..))
+        });
+        for (source, life) in with_stream.map(|(it, flow)| (*it, flow.life)).collect::<Vec<_>>() {
+            if matches!(source, Source::Ahead(_)) || matches!(life, Life::Closing(..)) {
+                self.remove(source);
+            } else {
+                self.set_life(source, Life::Waiting);
+            }
+        }
+    }
+}
+
+/// Puts a payload into the tunnel, and counts it.
+fn transmit(stream: StreamId, payload: &[u8], cx: &mut Context<'_>) -> Result<(), FlowError> {
+    let sent = cx.hop.send(cx.now, stream, payload);
+    cx.stats.count_to_target(sent.is_ok(), payload.len());
+    sent.map_err(|error| match error {
+        Unsent::TooLarge { fits } => FlowError::TooLarge { len: payload.len(), fits },
+        Unsent::Other => FlowError::QueueFull,
+    })
+}

@@ -1,0 +1,308 @@
+//! The bytes of local programs' TCP connections, between their sockets and their request streams.
+
+use bytes::Bytes;
+use http::StatusCode;
+use tandem_wire::{Code, ResponseHead};
+
+use super::{
+    Context, Source,
+    flows::{Flow, Flows, Life},
+    tcp::{Tcp, closed},
+};
+use crate::{
+    client::chain::{authority_of, grants},
+    h3,
+    impossible::impossible,
+    quic::StreamId,
+    reason::explain,
+    tcp::{Form, Outcome, TcpId},
+};
+
+/// The most bytes of a program that are kept while a hop may still refuse the form of the request, so
+/// that they can be sent again in another form.
+const EARLY_MAX: usize = 64 * 1024;
+
+impl Tcp {
+    /// Handles an event of the last hop if it is about a TCP connection. Otherwise it returns the event.
+    pub(super) fn take_event(
+        &mut self,
+        event: h3::Event,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) -> Option<h3::Event> {
+        let (h3::Event::Response(stream, _)
+        | h3::Event::Body(stream)
+        | h3::Event::Failed(stream, _)) = event
+        else {
+            return Some(event);
+        };
+        let Some(tcp) = flows.tcp_of(stream) else { return Some(event) }; // of UDP payloads
+        match event {
+            h3::Event::Response(_, head) => self.on_response(tcp, stream, &head, flows, cx),
+            h3::Event::Body(_) => self.from_stream(tcp, stream, flows, cx),
+            h3::Event::Failed(_, code) => {
+                let error = closed(tcp, format!("its stream was reset ({code})"), flows, cx);
+                Self::disconnect(tcp, code, flows, cx);
+                self.cut(tcp, error, flows, cx);
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Passes bytes of a program to its stream, or to the protocol that it speaks.
+    pub(super) fn from_program(
+        &mut self,
+        tcp: TcpId,
+        data: Bytes,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        // The program's connection may have ended while the driver was reading.
+        let Some(program) = self.programs.get_mut(&tcp) else { return };
+        if program.is_guesser(cx.now, &self.services, &self.guesses) {
+            program.splice.socket.reset(cx.outputs);
+            cx.stats.tcp.failed += 1;
+            return self.forget(tcp, Ok(()), flows, cx);
+        }
+        if let Some(local) = &mut program.local {
+            program.splice.socket.on_read(&data);
+            if data.is_empty() {
+                local.program_ended();
+            } else {
+                local.from_program(data);
+            }
+            return self.run_local(tcp, flows, cx);
+        }
+        let Some(flow) = flows.get_mut(Source::Tcp(tcp)) else {
+            return impossible("a program whose bytes pass unchanged has a target");
+        };
+        // The proxy may have refused the form of the request while the driver was reading.
+        let Some(stream) = flow.life.stream() else { return };
+        if flow.may_be_repeated(self.is_form_known) {
+            flow.early.push_back(data.clone());
+            let early = flow.early.iter().map(Bytes::len).sum::<usize>();
+            program.splice.halt(early >= EARLY_MAX);
+        }
+        cx.stats.tcp.to_target_bytes += data.len() as u64;
+        let outcome = program.splice.on_read(data, &mut cx.hop.tunnel, stream, cx.outputs);
+        cx.hop.wake();
+        self.settle(tcp, outcome, flows, cx);
+    }
+
+    /// Sends bytes that a program's protocol has for its target, or keeps them until they can be sent.
+    pub(super) fn to_target(
+        &mut self,
+        tcp: TcpId,
+        data: Bytes,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(program) = self.programs.get(&tcp) else {
+            return impossible("it is a program's protocol that has bytes");
+        };
+        // The proxy may have cut the connection before it granted it.
+        let Some(flow) = flows.get_mut(Source::Tcp(tcp)) else { return };
+        cx.stats.tcp.to_target_bytes += data.len() as u64;
+        let stream = flow.life.stream();
+        if stream.is_none() || flow.may_be_repeated(self.is_form_known) {
+            flow.early.push_back(data.clone());
+        }
+        if let Some(stream) = stream {
+            program.splice.stream.send(data, &mut cx.hop.tunnel, stream);
+            cx.hop.wake();
+        }
+    }
+
+    /// Passes what has arrived on a stream to its program.
+    pub(super) fn from_stream(
+        &mut self,
+        tcp: TcpId,
+        stream: StreamId,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        let is_granted = |flow: &Flow| matches!(flow.life, Life::Granted(_));
+        if !flows.get(Source::Tcp(tcp)).is_some_and(is_granted) {
+            return; // bytes of a proxy before its answer wait in the stream
+        }
+        let Some(program) = self.programs.get_mut(&tcp) else {
+            return impossible("a stream is of a program");
+        };
+        if program.local.is_some() {
+            return self.from_spoken_stream(tcp, stream, flows, cx);
+        }
+        // The connection may have been closed.
+        let Some(mut carrier) = cx.hop.peer.carrier() else { return };
+        let before = program.splice.to_tcp;
+        let outcome = program.splice.push(&mut carrier, stream, cx.outputs);
+        cx.stats.tcp.to_client_bytes += program.splice.to_tcp - before;
+        self.settle(tcp, outcome, flows, cx);
+    }
+
+    /// Notes that the operating system took bytes of a program's connection.
+    pub(super) fn on_written(
+        &mut self,
+        tcp: TcpId,
+        bytes: usize,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(program) = self.programs.get_mut(&tcp) else { return }; // it has ended
+        let takes_more = program.splice.socket.on_written(bytes);
+        if takes_more && let Some(stream) = flows.stream(Source::Tcp(tcp)) {
+            self.from_stream(tcp, stream, flows, cx);
+        }
+    }
+
+    /// Asks a program for bytes if its stream has room.
+    pub(super) fn pull(&mut self, tcp: TcpId, flows: &Flows, cx: &mut Context<'_>) {
+        let Some(program) = self.programs.get_mut(&tcp) else { return }; // it has just ended
+        let wants = program.local.as_ref().map(|local| local.wants_program());
+        match flows.stream(Source::Tcp(tcp)) {
+            Some(stream) if wants.unwrap_or(true) => {
+                program.splice.pull(&cx.hop.tunnel, stream, cx.outputs);
+            }
+            None if wants.unwrap_or(false) => program.splice.socket.read(cx.outputs),
+            Some(_) | None => {} // without a protocol, a program waits for its stream
+        }
+    }
+
+    /// Asks the programs for bytes whose streams have sent most of what they had. Returns whether there
+    /// was one.
+    pub(super) fn pull_drained(&mut self, flows: &Flows, cx: &mut Context<'_>) -> bool {
+        let mut any = false;
+        while let Some(stream) = cx.hop.tunnel.poll_drained() {
+            any = true;
+            if let Some(tcp) = flows.tcp_of(stream) {
+                self.pull(tcp, flows, cx);
+            }
+        }
+        any
+    }
+
+    /// Handles the answer to a request for a connection.
+    fn on_response(
+        &mut self,
+        tcp: TcpId,
+        stream: StreamId,
+        head: &ResponseHead,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        let source = Source::Tcp(tcp);
+        let (Some(program), Some(flow)) = (self.programs.get_mut(&tcp), flows.get_mut(source))
+        else {
+            return impossible("a stream is of a program");
+        };
+        let is_capsules = program.splice.stream.form() == Form::Capsules;
+        if head.status.is_success() && is_capsules && !grants(head) {
+            program.splice.socket.reset(cx.outputs);
+            return self.settle(tcp, Outcome::Malformed(Code::H3_MESSAGE_ERROR), flows, cx);
+        }
+        if head.status.is_success() {
+            flow.early.clear();
+            flows.set_life(source, Life::Granted(stream));
+            return self.on_granted(tcp, stream, flows, cx);
+        }
+        if is_capsules && !self.is_form_known && lacks_form(head.status) {
+            self.form = Form::Classic;
+            program.splice.halt(false);
+            flows.set_life(source, Life::Waiting);
+            cx.hop.end_tcp(stream, Code::H3_REQUEST_CANCELLED);
+            self.request(tcp, flows, cx);
+            return;
+        }
+        let error = cx.hop.refused(authority_of(&flow.request.config), head);
+        Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
+        self.fail(tcp, error, flows, cx);
+    }
+
+    /// Goes on with a program whose connection is granted. The protocol of the program answers first, because what
+    /// comes from the target follows its answer. Then the program is asked for more, and what has arrived is passed on.
+    fn on_granted(
+        &mut self,
+        tcp: TcpId,
+        stream: StreamId,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        self.is_form_known = true;
+        cx.stats.tcp.opened += 1;
+        let Some(program) = self.programs.get_mut(&tcp) else {
+            return impossible("a stream is of a program");
+        };
+        program.splice.halt(false);
+        self.told.remove(&program.service);
+        if let Some(local) = &mut program.local {
+            local.on_granted();
+            self.run_local(tcp, flows, cx);
+        }
+        self.pull(tcp, flows, cx);
+        if flows.tcp_of(stream) == Some(tcp) {
+            self.from_stream(tcp, stream, flows, cx);
+        }
+    }
+
+    /// Does what follows from what became of a connection.
+    pub(super) fn settle(
+        &mut self,
+        tcp: TcpId,
+        outcome: Outcome,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        let (code, reason) = match outcome {
+            Outcome::Open => return,
+            Outcome::Finished => {
+                cx.stats.tcp.finished += 1;
+                return self.forget(tcp, Ok(()), flows, cx);
+            }
+            Outcome::Broken(error) => return cx.broken(error),
+            Outcome::Malformed(code) => (code, "the proxy's answer is malformed".into()),
+            Outcome::Cut(Some(status)) => (Code::H3_REQUEST_CANCELLED, explain(&status)),
+            Outcome::Closed | Outcome::Cut(None) => {
+                (Code::H3_REQUEST_CANCELLED, "the connection was reset".into())
+            }
+        };
+        cx.stats.tcp.aborted += 1;
+        let error = closed(tcp, reason, flows, cx);
+        Self::disconnect(tcp, code, flows, cx);
+        self.forget(tcp, Err(error), flows, cx);
+    }
+
+    /// Lets all bytes of a program pass unchanged from now on.
+    pub(super) fn splice(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
+        let Some(program) = self.programs.get_mut(&tcp) else {
+            return impossible("it is a program's protocol that ends");
+        };
+        program.local = None;
+        // A program that got its target's answer has a stream, unless the proxy has just cut it.
+        let Some(stream) = flows.stream(Source::Tcp(tcp)) else { return };
+        if program.splice.socket.has_read_fin() {
+            program.splice.stream.send(Bytes::new(), &mut cx.hop.tunnel, stream);
+            cx.hop.wake();
+        }
+        self.pull(tcp, flows, cx);
+        self.from_stream(tcp, stream, flows, cx);
+    }
+}
+
+impl Flow {
+    /// Whether the request of a connection may have to be sent again in another form, with all bytes.
+    fn may_be_repeated(&self, is_form_known: bool) -> bool {
+        !is_form_known && !matches!(self.life, Life::Granted(_))
+    }
+}
+
+/// Whether a proxy that answers with this status may take the request in another form.
+fn lacks_form(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::NOT_IMPLEMENTED
+            | StatusCode::UPGRADE_REQUIRED
+            | StatusCode::BAD_REQUEST
+    )
+}

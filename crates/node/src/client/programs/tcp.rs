@@ -1,0 +1,510 @@
+//! TCP connections of local programs, each of which gets a request stream through the tunnel: they come, ask for
+//! targets, and end. `splice` moves their bytes, and `local` speaks with programs that use the proxy port.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Instant,
+};
+
+use tandem_wire::{Code, StrangerText};
+
+use super::{
+    Context, Source,
+    associate::Associations,
+    flows::{Flows, Life},
+};
+use crate::{
+    OsError,
+    client::{
+        FlowConfig,
+        chain::{Request, authority_of},
+        local::{Local, Password, Refusal},
+    },
+    error::ClientError,
+    guesses::Guesses,
+    impossible::impossible,
+    limits::Limits,
+    node::{Event, Output, SocketId},
+    seldom::Seldom,
+    tcp::{Form, ListenerId, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
+};
+
+/// A way in which local programs give TCP connections to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TcpService {
+    /// Every connection to a local address goes to one target.
+    Forward {
+        /// The local address.
+        listen: SocketAddr,
+        /// The target, and how urgent its flows are.
+        target: FlowConfig,
+    },
+    /// A proxy for local programs, which speaks SOCKS5 (RFC 1928) and HTTP/1.1 (RFC 9110 §9.3.6 and
+    /// RFC 9112 §3.2.2).
+    Proxy {
+        /// The local address.
+        listen: SocketAddr,
+        /// What programs have to show. `None`: nothing.
+        password: Option<Arc<Password>>,
+    },
+    /// The standard input and output of the process are one connection to a target. The client ends
+    /// with it.
+    Stdio {
+        /// The target, and how urgent its flow is.
+        target: FlowConfig,
+    },
+}
+
+/// The form in which a hop takes requests for TCP connections.
+const FIRST_FORM: Form = Form::Capsules;
+
+/// The TCP connections of local programs.
+pub(super) struct Tcp {
+    pub(super) services: Vec<TcpService>,
+    /// Whether the listening sockets and the standard input were requested.
+    has_begun: bool,
+    /// The service of each listening socket.
+    listeners: BTreeMap<ListenerId, usize>,
+    /// Connections that are awaited, and the listener or the service of each.
+    awaited: BTreeMap<TcpId, Awaited>,
+    pub(super) programs: BTreeMap<TcpId, Program>,
+    /// Programs that had not asked for anything when they came, and until when they have to, in the order
+    /// of these times.
+    silent: VecDeque<(Instant, TcpId)>,
+    pub(super) associations: Associations,
+    next_id: u64,
+    /// The form that the last hop takes, and whether it has granted a request in this form.
+    pub(super) form: Form,
+    pub(super) is_form_known: bool,
+    /// The hosts whose programs have shown wrong passwords.
+    pub(super) guesses: Guesses,
+    /// The error of which the embedding program was told last, by service.
+    pub(super) told: BTreeMap<usize, ClientError>,
+    /// Limits the warnings about programs that break a protocol.
+    pub(super) warning: Seldom,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    service: usize,
+    listener: Option<ListenerId>,
+}
+
+/// A connection of a local program. Its flow exists from when it wants a target.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) service: usize,
+    /// The host on which the program runs.
+    pub(super) host: IpAddr,
+    pub(super) splice: Splice,
+    /// The protocol that the program speaks with this client, until all bytes pass unchanged.
+    pub(super) local: Option<Box<Local>>,
+    /// Whether the program has asked for nothing yet in this protocol.
+    pub(super) is_silent: bool,
+}
+
+impl Tcp {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            services: Vec::new(),
+            has_begun: false,
+            listeners: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            silent: VecDeque::new(),
+            associations: Associations::default(),
+            next_id: 0,
+            form: FIRST_FORM,
+            is_form_known: false,
+            guesses: Guesses::new(limits),
+            told: BTreeMap::new(),
+            warning: Seldom::default(),
+        }
+    }
+
+    pub(super) fn add_service(&mut self, service: TcpService) {
+        self.services.push(service);
+    }
+
+    pub(super) const fn has_services(&self) -> bool {
+        !self.services.is_empty()
+    }
+
+    /// The number of connections of programs.
+    pub(super) fn len(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// When the next connection must be looked at that had asked for nothing.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.silent.front().map(|(until, _)| *until)
+    }
+
+    fn next_tcp(&mut self) -> TcpId {
+        self.next_id += 1;
+        TcpId(self.next_id)
+    }
+
+    /// The address of a service's listener. The standard input and output have none.
+    pub(super) fn listen_address(&self, service: usize) -> Option<SocketAddr> {
+        match self.services.get(service)? {
+            TcpService::Forward { listen, .. } | TcpService::Proxy { listen, .. } => Some(*listen),
+            TcpService::Stdio { .. } => None,
+        }
+    }
+
+    /// Opens the listening sockets and the standard input. A second call has no effect.
+    pub(super) fn listen(&mut self, cx: &mut Context<'_>) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        for service in 0..self.services.len() {
+            let output = if let Some(address) = self.listen_address(service) {
+                let listener = ListenerId(service as u64);
+                self.listeners.insert(listener, service);
+                TcpOutput::Listen { listener, address }
+            } else {
+                let tcp = self.next_tcp();
+                self.awaited.insert(tcp, Awaited { service, listener: None });
+                TcpOutput::OpenStdio(tcp)
+            };
+            cx.outputs.push_back(Output::Tcp(output));
+        }
+    }
+
+    /// Handles an input about a TCP connection.
+    pub(super) fn on_input(&mut self, input: TcpInput, flows: &mut Flows, cx: &mut Context<'_>) {
+        match input {
+            TcpInput::Listening { listener, result } => self.on_listening(listener, result, cx),
+            TcpInput::Opened { tcp, result } => self.on_program(tcp, result, flows, cx),
+            TcpInput::Read { tcp, data } => self.from_program(tcp, data, flows, cx),
+            TcpInput::Written { tcp, bytes } => self.on_written(tcp, bytes, flows, cx),
+            TcpInput::Failed { tcp, error } => self.on_program_failed(tcp, error, flows, cx),
+            TcpInput::UdpPorts { tcp, result } => {
+                self.associations.on_udp_ports(tcp, result, flows, cx);
+            }
+        }
+    }
+
+    fn on_listening(
+        &mut self,
+        listener: ListenerId,
+        result: Result<SocketAddr, OsError>,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(&service) = self.listeners.get(&listener) else { return }; // of a wrong driver
+        match (result, self.listen_address(service)) {
+            (Ok(local), _) => {
+                cx.tell(Event::Listening(local));
+                self.accept(service, listener, cx);
+            }
+            (Err(error), Some(address)) => cx.end(Err(ClientError::Listen { address, error })),
+            (Err(_), None) => impossible("each listener is of a service with an address"),
+        }
+    }
+
+    /// Takes the next connection of a listener, unless there are as many as there may be.
+    fn accept(&mut self, service: usize, listener: ListenerId, cx: &mut Context<'_>) {
+        let tcp = self.next_tcp();
+        self.awaited.insert(tcp, Awaited { service, listener: Some(listener) });
+        cx.outputs.push_back(Output::Tcp(TcpOutput::Accept { listener, tcp }));
+    }
+
+    /// Handles a new connection of a local program.
+    fn on_program(
+        &mut self,
+        tcp: TcpId,
+        result: Result<SocketAddr, OsError>,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        // The driver may also have said that the connection has failed.
+        let Some(Awaited { service, listener }) = self.awaited.remove(&tcp) else { return };
+        if let Some(listener) = listener {
+            self.accept(service, listener, cx);
+        }
+        let peer = match (result, listener) {
+            (Ok(peer), _) => peer,
+            (Err(kind), None) => return cx.end(Err(ClientError::Stdio(kind))),
+            (Err(_), Some(_)) => return, // a driver repeats a failed accept
+        };
+        if self.len() >= cx.limits.local_flows || !cx.is_running {
+            cx.stats.tcp.failed += 1;
+            return cx.outputs.push_back(Output::Tcp(TcpOutput::Reset(tcp)));
+        }
+        let mut splice = Splice::new(Socket::new(tcp), TunnelStream::new(self.form));
+        let local = match self.services.get(service) {
+            Some(TcpService::Forward { target, .. } | TcpService::Stdio { target }) => {
+                let request = Request { config: target.clone(), carries_quic: false };
+                flows.insert(Source::Tcp(tcp), request);
+                None
+            }
+            Some(TcpService::Proxy { password, .. }) => {
+                splice.socket.read(cx.outputs);
+                Some(Box::new(Local::new(password.clone(), cx.limits.local_proxy)))
+            }
+            None => return impossible("each connection is of a service"),
+        };
+        let is_silent = local.is_some();
+        let program = Program { service, host: peer.ip(), splice, local, is_silent };
+        self.programs.insert(tcp, program);
+        if is_silent {
+            self.expect_words(tcp, cx);
+        } else {
+            self.request(tcp, flows, cx);
+        }
+    }
+
+    /// Gives a program some time to ask for something.
+    fn expect_words(&mut self, tcp: TcpId, cx: &Context<'_>) {
+        let Self { silent, programs, .. } = self;
+        if silent.len() >= 2 * cx.limits.local_flows {
+            silent.retain(|(_, tcp)| programs.contains_key(tcp));
+        }
+        silent.push_back((cx.now + cx.limits.program_silence, tcp));
+    }
+
+    /// Closes the connections of programs that have asked for nothing in time.
+    pub(super) fn end_silent(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
+        while let Some(&(until, tcp)) = self.silent.front()
+            && until <= cx.now
+        {
+            self.silent.pop_front();
+            let program = self.programs.get_mut(&tcp).filter(|it| it.is_silent);
+            let Some(program) = program else {
+                continue; // it has asked for something, or has gone
+            };
+            program.splice.socket.close(cx.outputs);
+            self.forget(tcp, Ok(()), flows, cx);
+        }
+    }
+
+    /// Requests the connections that wait, after the tunnel has come up or the proxy has allowed more
+    /// streams.
+    pub(super) fn request_waiting(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
+        for tcp in flows.waiting_tcp() {
+            if !self.request(tcp, flows, cx) {
+                return;
+            }
+        }
+    }
+
+    /// Adds a flow to a target for a program, and requests it if that is possible now.
+    pub(super) fn connect(
+        &mut self,
+        tcp: TcpId,
+        config: FlowConfig,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        flows.remove(Source::Tcp(tcp)); // the target before has ended
+        flows.insert(Source::Tcp(tcp), Request { config, carries_quic: false });
+        self.request(tcp, flows, cx);
+    }
+
+    /// Requests the connection that a program waits for, if that is possible now. `false`: the tunnel is not up, or
+    /// the proxy allows no more streams.
+    pub(super) fn request(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) -> bool {
+        if !cx.hop.is_up {
+            return false;
+        }
+        let source = Source::Tcp(tcp);
+        let (Some(program), Some(flow)) = (self.programs.get_mut(&tcp), flows.get_mut(source))
+        else {
+            return impossible("only the flow of a connection waits");
+        };
+        let form = if cx.hop.takes_extended_connect() { self.form } else { Form::Classic };
+        let Some(stream) = cx.hop.request_tcp(&flow.request.config, form) else { return false };
+        program.splice.stream = TunnelStream::new(form);
+        for data in &flow.early {
+            program.splice.stream.send(data.clone(), &mut cx.hop.tunnel, stream);
+        }
+        let may_repeat = form == Form::Capsules && !self.is_form_known;
+        if !may_repeat {
+            flow.early.clear();
+        }
+        if program.local.is_none() {
+            program.splice.pull(&cx.hop.tunnel, stream, cx.outputs);
+        }
+        flows.set_life(source, Life::Requested(stream));
+        true
+    }
+
+    /// Ends the connection that a program has to a target. Its stream is reset with this code.
+    pub(super) fn disconnect(tcp: TcpId, code: Code, flows: &mut Flows, cx: &mut Context<'_>) {
+        // A program may have none.
+        if let Some(flow) = flows.remove(Source::Tcp(tcp))
+            && let Some(stream) = flow.life.stream()
+        {
+            cx.hop.end_tcp(stream, code);
+        }
+    }
+
+    /// Ends a program's connection after its stream was cut off.
+    pub(super) fn cut(
+        &mut self,
+        tcp: TcpId,
+        error: ClientError,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        cx.stats.tcp.aborted += 1;
+        let Some(program) = self.programs.get_mut(&tcp) else {
+            return impossible("a stream is of a program");
+        };
+        if let Some(local) = &mut program.local {
+            local.target_ended(false);
+            return self.run_local(tcp, flows, cx);
+        }
+        program.splice.socket.reset(cx.outputs);
+        self.forget(tcp, Err(error), flows, cx);
+    }
+
+    /// Handles a program's connection that ended with an error, such as a reset.
+    fn on_program_failed(
+        &mut self,
+        tcp: TcpId,
+        error: io::ErrorKind,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        self.awaited.remove(&tcp);
+        if !self.programs.contains_key(&tcp) {
+            return; // it has ended already
+        }
+        cx.stats.tcp.reset += 1;
+        let error = closed(tcp, format!("the program's connection ended: {error}"), flows, cx);
+        // RFC 9114 §4.4: an error in the TCP connection is "a stream error of type H3_CONNECT_ERROR".
+        Self::disconnect(tcp, Code::H3_CONNECT_ERROR, flows, cx);
+        self.forget(tcp, Err(error), flows, cx);
+    }
+
+    /// Handles that a program's target cannot be reached.
+    pub(super) fn fail(
+        &mut self,
+        tcp: TcpId,
+        error: ClientError,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        cx.stats.tcp.failed += 1;
+        let Some(program) = self.programs.get_mut(&tcp) else {
+            return impossible("only what a program wants is refused");
+        };
+        if let Some(local) = &mut program.local {
+            local.on_refused(&Refusal::from(&error));
+            return self.run_local(tcp, flows, cx);
+        }
+        program.splice.socket.reset(cx.outputs);
+        let service = program.service;
+        if let Some(listen) = self.listen_address(service)
+            && self.told.get(&service) != Some(&error)
+        {
+            self.told.insert(service, error.clone());
+            cx.tell(Event::FlowFailed { listen, error: error.clone() });
+        }
+        self.forget(tcp, Err(error), flows, cx);
+    }
+
+    /// Forgets a program's connection. The client ends with that of the standard input.
+    pub(super) fn forget(
+        &mut self,
+        tcp: TcpId,
+        result: Result<(), ClientError>,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        self.associations.end(tcp, flows, cx);
+        flows.remove(Source::Tcp(tcp));
+        let Some(program) = self.programs.remove(&tcp) else {
+            return impossible("only a program that is there is forgotten");
+        };
+        if matches!(self.services.get(program.service), Some(TcpService::Stdio { .. })) {
+            cx.end(result);
+        }
+    }
+
+    /// Ends all programs' connections whose streams have ended with the tunnel.
+    pub(super) fn end_streams(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
+        self.is_form_known = false;
+        self.form = FIRST_FORM;
+        for tcp in flows.requested_tcp() {
+            let error = closed(tcp, "the tunnel ended", flows, cx);
+            Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
+            self.cut(tcp, error, flows, cx);
+        }
+    }
+
+    /// Resets all programs' connections, because the client ends.
+    pub(super) fn end_all(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
+        for (tcp, _) in std::mem::take(&mut self.programs) {
+            flows.remove(Source::Tcp(tcp));
+            cx.outputs.push_back(Output::Tcp(TcpOutput::Reset(tcp)));
+            cx.stats.tcp.aborted += 1;
+        }
+    }
+
+    /// Opens the socket of an association that a program has asked for.
+    pub(super) fn associate(&mut self, tcp: TcpId, from: SocketAddr, cx: &mut Context<'_>) {
+        let program = self.programs.get(&tcp);
+        let service = program.and_then(|program| self.services.get(program.service));
+        let (Some(program), Some(TcpService::Proxy { listen, .. })) = (program, service) else {
+            return impossible("only programs at the proxy port ask for associations");
+        };
+        self.associations.open(tcp, program.host, from, listen.ip(), cx);
+    }
+
+    /// Handles that the socket of an association is open, or cannot be opened. `false`: the socket is
+    /// not one of an association.
+    pub(super) fn on_association(
+        &mut self,
+        socket: SocketId,
+        result: Result<SocketAddr, OsError>,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let Some(tcp) = self.associations.tcp_of(socket) else { return false };
+        let Some(local) = self.programs.get_mut(&tcp).and_then(|it| it.local.as_mut()) else {
+            impossible::<()>("a program with an association speaks SOCKS5");
+            return true;
+        };
+        match result {
+            Ok(relay) => local.on_associated(relay),
+            Err(kind) => local.on_refused(&Refusal::from(&ClientError::Socket(kind))),
+        }
+        self.run_local(tcp, flows, cx);
+        true
+    }
+}
+
+impl Program {
+    /// Whether the program may be another guess of a host that has shown too many wrong passwords. One that has asked
+    /// for a target has shown the right one.
+    pub(super) fn is_guesser(
+        &self,
+        now: Instant,
+        services: &[TcpService],
+        guesses: &Guesses,
+    ) -> bool {
+        let service = services.get(self.service);
+        let has_password = matches!(service, Some(TcpService::Proxy { password: Some(_), .. }));
+        has_password && self.is_silent && guesses.wait(now, self.host).is_some()
+    }
+}
+
+/// The error for a connection that has ended.
+pub(super) fn closed(
+    tcp: TcpId,
+    reason: impl Into<StrangerText>,
+    flows: &Flows,
+    cx: &Context<'_>,
+) -> ClientError {
+    let peer = cx.hop.peer.settings.authority.clone();
+    // A program that speaks a local protocol may have no target at present.
+    let flow = flows.get(Source::Tcp(tcp));
+    let target = flow.map(|flow| authority_of(&flow.request.config)).unwrap_or_default();
+    ClientError::FlowClosed { peer, target: target.into(), reason: reason.into() }
+}
