@@ -23,7 +23,14 @@ pub(crate) fn try_this(error: &ClientError) -> String {
                  unit, or `setcap cap_net_bind_service=+ep` on the program; or choose a higher port",
             )
         }
-        ClientError::Listen { .. } => Some("choose another address, or port 0 for any free port"),
+        ClientError::Listen { error, .. } => match error.kind {
+            io::ErrorKind::AddrInUse
+            | io::ErrorKind::AddrNotAvailable
+            | io::ErrorKind::PermissionDenied => {
+                Some("choose another address, or port 0 for any free port")
+            }
+            _ => None, // another address would not do either
+        },
         ClientError::Refusing { .. } => Some("check host and port, and that the server runs"),
         ClientError::Resolve { .. } => Some("check the name, or use an IP address"),
         ClientError::Socket(_)

@@ -14,6 +14,19 @@ pub(super) fn parse(host: &str) -> Option<Name> {
     Name::from_labels(host.split('.').map(str::as_bytes)).ok()
 }
 
+/// The text that [`parse`] reads as this name, which may come from a name server. It is empty if there is none: labels
+/// may have any bytes, also dots.
+pub(super) fn text(name: &Name) -> String {
+    let mut text = String::new();
+    for label in name {
+        let label = std::str::from_utf8(label).ok().filter(|it| it.is_ascii() && !it.contains('.'));
+        let Some(label) = label else { return String::new() };
+        text.push_str(label);
+        text.push('.');
+    }
+    text
+}
+
 /// Whether a name is `localhost` or below it (RFC 6761 §6.3).
 pub(super) fn is_localhost(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -52,13 +65,15 @@ mod tests {
             ("", None),
             (".", None),
         ] {
-            let name = parse(host).map(|name| name.to_ascii());
+            let name = parse(host).map(|name| text(&name));
             assert_eq!(name.as_deref(), expected, "{host}");
         }
         assert_eq!(parse(&"a".repeat(64)), None, "a label has 63 bytes");
         assert_eq!(parse(&"a.".repeat(200)), None, "a name has 255 bytes");
         let odd = parse("a b!.test").expect("a name");
-        assert_eq!(odd.iter().next(), Some(&b"a b!"[..]));
+        assert_eq!((odd.iter().next(), &*text(&odd)), (Some(&b"a b!"[..]), "a b!.test."));
+        let dotted = Name::from_labels([&b"a.b"[..], b"test"]).expect("a name");
+        assert_eq!(text(&dotted), "");
     }
 
     #[test]

@@ -238,7 +238,7 @@ impl Search {
 
     /// The targets of records that were not looked up yet.
     fn new_targets(&mut self) -> Vec<String> {
-        let targets = self.services().into_iter().map(|service| service.target.to_ascii());
+        let targets = self.services().into_iter().map(|service| names::text(&service.target));
         let new: BTreeSet<String> = targets.filter(|it| !self.names.contains_key(it)).collect();
         self.names.extend(new.iter().map(|target| (target.clone(), Found::default())));
         new.into_iter().collect()
@@ -250,7 +250,7 @@ impl Search {
 
     /// The addresses of a server: those of its target, or its hints if these do not come soon (RFC 9460 §7.3).
     fn addresses(&self, service: &Service) -> Option<Vec<IpAddr>> {
-        let found = self.names.get(&service.target.to_ascii());
+        let found = self.names.get(&names::text(&service.target));
         match found.and_then(|found| found.result.as_ref()) {
             Some(Ok(addresses)) => Some(addresses.clone()),
             Some(Err(_)) => Some(service.hints.clone()),
