@@ -75,10 +75,10 @@ impl Requests {
         let resolver = self.resolver.get_or_insert_with(Resolver::from_system).clone();
         let parts = self.parts.0.clone();
         let answer = async move {
-            let resolved = |result, progress| Input::Resolved { query, result, progress };
-            let part = |found| drop(parts.send(resolved(Ok(found), Progress::Partial)));
-            let result = resolver.resolve(&host, part).await;
-            RequestAnswer::Other(resolved(result, Progress::Complete))
+            let answer = |result, progress| Input::Resolved { query, result, progress };
+            let tell = |found| drop(parts.send(answer(Ok(found), Progress::Partial)));
+            let result = resolver.resolve(&host, tell).await;
+            RequestAnswer::Other(answer(result, Progress::Complete))
         };
         self.in_flight.push(answer.boxed());
     }
@@ -87,10 +87,10 @@ impl Requests {
         let resolver = self.resolver.get_or_insert_with(Resolver::from_system).clone();
         let parts = self.parts.0.clone();
         let answer = async move {
-            let resolved = |result, progress| Input::ServiceResolved { query, result, progress };
-            let part = |found| drop(parts.send(resolved(Ok(found), Progress::Partial)));
-            let result = resolver.resolve_service(&host, port, part).await;
-            RequestAnswer::Other(resolved(result, Progress::Complete))
+            let answer = |result, progress| Input::ServiceResolved { query, result, progress };
+            let tell = |found| drop(parts.send(answer(Ok(found), Progress::Partial)));
+            let result = resolver.resolve_service(&host, port, tell).await;
+            RequestAnswer::Other(answer(result, Progress::Complete))
         };
         self.in_flight.push(answer.boxed());
     }

@@ -489,7 +489,10 @@ fn check_system_calls() -> io::Result<()> {
     let mut slices = [IoSliceMut::new(&mut buffer)];
     match state.recv((&socket).into(), &mut slices, &mut [RecvMeta::default()]) {
         Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Err(error),
-        _ => Ok(*CHECKED.get_or_init(|| ())),
+        _ => {
+            CHECKED.get_or_init(|| ());
+            Ok(())
+        }
     }
 }
 

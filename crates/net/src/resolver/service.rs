@@ -28,11 +28,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{
-    RESOLUTION_DELAY, Resolver,
-    ask::{Unanswered, ask},
-    names,
-};
+use super::{RESOLUTION_DELAY, Resolver, ask::ask, names};
 
 /// The largest number of aliases that are followed. Zones should not need more than one.
 ///
@@ -152,14 +148,10 @@ impl Resolver {
         let deadline = Instant::now() + SERVICE_TIMEOUT;
         let (mut name, mut alias) = (query_name(name, port)?, None);
         for _ in 0..=ALIASES_MAX {
-            let records = match ask(&settings, &name, RecordType::HTTPS, deadline).await {
-                Ok(reply) => interpret(reply.records()),
-                Err(Unanswered) => {
-                    debug!(name = %shown(&name), "no HTTPS records");
-                    Records::Services(Vec::new())
-                }
-            };
-            match records {
+            let reply = ask(&settings, &name, RecordType::HTTPS, deadline).await.ok();
+            let records = reply.as_ref().map_or(&[][..], |reply| reply.records());
+            debug!(name = %shown(&name), records = records.len(), "asked for HTTPS records");
+            match interpret(records) {
                 Records::Services(services) => return Some(Followed { services, alias }),
                 Records::Alias(target) => {
                     alias = Some(target.clone());
@@ -224,7 +216,7 @@ impl Search {
     /// The servers of the records, in order, and behind them the name to which the last alias led.
     ///
     /// RFC 9460 §3: "SVCB-optional clients SHALL append an alternative endpoint consisting of the final value of
-    /// $QNAME, the authority endpoint's port number, and no SvcParams".
+    /// `$QNAME`, the authority endpoint's port number, and no `SvcParams`".
     fn services(&self) -> Vec<Service> {
         let Some((followed, _)) = &self.records else { return Vec::new() };
         let last = followed.alias.clone().map(|target| Service {
