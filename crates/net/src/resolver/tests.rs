@@ -131,13 +131,13 @@ async fn messages(question: &Message, how: Manner, times: u32) -> Vec<Vec<u8>> {
     let encoded = |message: Message| message.to_vec().unwrap();
     let right = |ip| encoded(answer(question, Some(ip)));
     match how {
-        Is(ip) => vec![right(ip)],
         Late(delay, ip) => {
             sleep(Duration::from_millis(delay)).await;
             vec![right(ip)]
         }
+        Silent => Vec::new(),
         LostOnce(_) if times == 1 => Vec::new(),
-        LostOnce(ip) => vec![right(ip)],
+        Is(ip) | LostOnce(ip) => vec![right(ip)],
         Truncated(_) => {
             let mut short = answer(question, None);
             short.metadata.truncation = true;
@@ -159,7 +159,6 @@ async fn messages(question: &Message, how: Manner, times: u32) -> Vec<Vec<u8>> {
             refusal.metadata.response_code = code;
             vec![encoded(refusal)]
         }
-        Silent => Vec::new(),
     }
 }
 
@@ -177,12 +176,14 @@ async fn resolved(resolver: &Resolver, host: &str) -> Result<Vec<IpAddr>, Resolv
     parts(resolver, host).await.1
 }
 
+/// What is done with the questions for AAAA and A, what is told before the end, and what at the end.
+type Row = (Manner, Manner, &'static [IpAddr], Result<&'static [IpAddr], ResolveError>);
+
 #[test]
 fn each_answer_may_come_late_be_lost_or_break() {
     let [four, no_route] = *BOTH;
     let (not_found, unreachable) = (Err(ResolveError::NotFound), Err(ResolveError::Unreachable));
-    // What is done with the questions for AAAA and A, what is told before the end, and what at the end.
-    let rows: Vec<(Manner, Manner, &[IpAddr], Result<&[IpAddr], ResolveError>)> = vec![
+    let rows: Vec<Row> = vec![
         (Empty, Is(four), &[], Ok(ONLY_FOUR)),
         (Is(no_route), Is(four), &[], Ok(BOTH)),
         // The host has no route to what is known, so it waits for the other family.
