@@ -273,8 +273,9 @@ fn a_lie_gains_nothing_that_lasts() {
 
 #[test]
 fn through_a_tunnel_a_lie_costs_the_origin_hardly_a_packet() {
-    // One run says little: with the truth, seeds lose from 1 to 5 % in their worst ten seconds.
-    for (queue, loss_percent, seeds, most) in [("30kB", 5, 8, 50), ("2MB", 0, 1, 10)] {
+    // One run says little: of 40 seeds, the worst ten seconds lose 1.2 to 4.9 % (2.5 % on average) with the truth, and
+    // 0.7 to 5.6 % (2.3 to 2.9 % on average) with lies.
+    for (queue, loss_percent, seeds, most) in [("30kB", 5, 8, 60), ("2MB", 0, 1, 10)] {
         let worst = |story| {
             let (controller, story) = (ControllerName::Tecc, Some(story));
             let run = |seed| {

@@ -90,8 +90,8 @@ pub struct FetchConfig {
     /// the client uses the size that fits.
     pub transport: Transport,
     /// Whether reports that arrive as [`Input::TunnelInfo`](crate::node::Input::TunnelInfo) go to the origin. They are
-    /// reports on a tunnel on the path that is not this client's. Reports on the client's own tunnels go to the origin in
-    /// any case.
+    /// reports on a tunnel on the path that is not this client's. Reports on the client's own tunnels go to the origin
+    /// in any case.
     pub relays_feedback: bool,
 }
 

@@ -41,6 +41,9 @@ const ARRIVALS: usize = 250;
 /// The wait after the last arrival, in which the proxy gives back what handshakes needed.
 const SETTLE: Duration = Duration::from_secs(5);
 
+/// The wait before the first user leaves, in which the users who are there and the proxy's memory are counted.
+const COUNTED: Duration = Duration::from_secs(2);
+
 /// Let many users, each with a connection and a flow, stay, leave and come again
 #[derive(Args)]
 pub(crate) struct Churn {
@@ -117,7 +120,7 @@ impl Churn {
         Ok(report)
     }
 
-    /// Starts all users. The first stays end evenly from the moment when all have come.
+    /// Starts all users. The first stays end evenly from the moment when all have been counted.
     fn users(
         &self,
         proxy: &Proxy,
@@ -144,7 +147,7 @@ impl Churn {
                 counts: counts.clone(),
                 permits: Arc::clone(&permits),
             };
-            tasks.spawn(user.come_and_go(full + stay.mul_f64(part)));
+            tasks.spawn(user.come_and_go(full + COUNTED + stay.mul_f64(part)));
         }
         Ok(tasks)
     }

@@ -234,6 +234,7 @@ impl Programs {
             Source::Udp(id) => {
                 if let Some(FlowError::TooLarge { len, fits }) = error
                     && let Some(event) = Udp::too_large(id, len, fits, &mut self.flows)
+                    && cx.is_running
                 {
                     cx.tell(event);
                 }

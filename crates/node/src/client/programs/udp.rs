@@ -143,7 +143,9 @@ impl Udp {
         {
             let peer = program;
             cx.outputs.push_back(Output::PacketTooBig { socket, peer, local_ip, len, fits });
-            cx.tell(event);
+            if cx.is_running {
+                cx.tell(event);
+            }
         }
     }
 
