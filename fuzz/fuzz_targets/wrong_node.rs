@@ -73,7 +73,8 @@ struct World {
     clients: Vec<RawClient>,
     /// The server of each client.
     homes: Vec<usize>,
-    /// Whether each client has closed its connection.
+    /// Whether the connection of each client has ended. A stray packet can end it, because nothing authenticates
+    /// packets here.
     closed: Vec<bool>,
     answers: VecDeque<(SocketAddr, BytesMut)>,
     now: Instant,
@@ -232,7 +233,10 @@ impl World {
     }
 
     /// RFC 9000 §10.3.2: a token must not leave while its connection ID "is in use".
-    fn check(&self, server: usize, packet: &[u8]) {
+    fn check(&mut self, server: usize, packet: &[u8]) {
+        for (client, closed) in self.clients.iter().zip(&mut self.closed) {
+            *closed |= client.is_ended_by(packet);
+        }
         let Some((_, end)) = packet.split_last_chunk::<16>() else { return };
         for (at, client) in self.clients.iter().enumerate().filter(|(at, _)| !self.closed[*at]) {
             // The client itself gets the tokens in packets of its connection.

@@ -406,7 +406,8 @@ impl Client {
 
     /// Asks the programs for bytes whose streams have sent most of what they had. Returns whether there was one.
     fn pull(&mut self, now: Instant) -> bool {
-        self.with_programs(now, Programs::pull).unwrap_or(false)
+        let has_drained = self.chain.hops.last().is_some_and(|hop| hop.tunnel.has_drained());
+        has_drained && self.with_programs(now, Programs::pull).unwrap_or(false)
     }
 
     /// Handles the end of a hop's connection, after everything that arrived before has been passed
@@ -453,13 +454,9 @@ impl Client {
             Work::Transfer(fetch) => fetch.next_timeout(),
         };
         let is_running = self.life == ClientPhase::Running;
-        [
-            self.first.next_timeout(is_running, &self.limits),
-            self.recovery.next_timeout(),
-            self.chain.next_timeout(),
-        ]
-        .into_iter()
-        .fold(work, quic::earliest)
+        let first = self.first.next_timeout(is_running, &self.limits);
+        let chain = quic::earliest(self.chain.next_timeout(), self.recovery.next_timeout());
+        quic::earliest(quic::earliest(work, first), chain)
     }
 }
 
