@@ -60,10 +60,9 @@ pub enum Direction {
 impl RawClient {
     /// Starts a connection. `window` bounds the data of the proxy on each stream.
     pub fn connect(address: SocketAddr, window: u32) -> Self {
-        let [high, low] = address.port().to_be_bytes();
         let mut client = Self {
             address,
-            own: [1, high, low, address.ip().is_ipv4().into()],
+            own: [1, 2, 3, address.ip().is_ipv4().into()],
             proxy: None,
             window,
             next_number: 0,
@@ -143,18 +142,6 @@ impl RawClient {
     /// The client's own connection ID.
     pub fn own(&self) -> &[u8] {
         &self.own
-    }
-
-    /// Whether this packet with a short header is for the client, and ends its connection (RFC 9000 §10.2).
-    pub fn is_ended_by(&self, packet: &[u8]) -> bool {
-        let Some((&first, rest)) = packet.split_first() else { return false };
-        let frames =
-            rest.strip_prefix(&self.own).and_then(|rest| rest.get(usize::from(first & 3) + 1..));
-        first & 0x80 == 0
-            && frames.is_some_and(|frames| {
-                QuicFrames::new(frames)
-                    .any(|frame| matches!(frame.frame.first(), Some(0x1c | 0x1d)))
-            })
     }
 
     /// Sends these frames in a packet, once the proxy has answered.
