@@ -76,8 +76,8 @@ pub struct Limits {
     /// address family, and name resolution and other programs need some of them. A driver must
     /// lower this number if the operating system allows fewer descriptors.
     pub sockets: usize,
-    /// The longest wait for a resolver, after which a proxy refuses the request. It is longer than the 10 seconds for
-    /// which resolvers usually wait for name servers, so that the reason is theirs.
+    /// The longest wait for a resolver, after which a proxy refuses the request. Resolvers usually wait as long for name
+    /// servers.
     pub dns_timeout: Duration,
     /// The longest time in which a proxy opens a TCP connection to a target, over all its addresses. It
     /// is longer than three retransmissions of a SYN (RFC 6298: after 1, 3 and 7 seconds).
@@ -156,13 +156,20 @@ pub struct Limits {
     /// The longest wait to which a proxy can make a client agree by `Retry-After`. A proxy of ours
     /// asks for at most 21 s.
     pub retry_after_max: Duration,
-    /// The longest wait of a client for an answer from a hop or an origin.
+    /// The longest wait of a client for an answer from a hop or an origin. It is longer than a proxy waits for a
+    /// resolver, so that the client learns the reason.
     pub setup_timeout: Duration,
     /// The bounds on one connection of a local program to the client's proxy port.
     pub local_proxy: LocalProxyLimits,
     /// The longest time until a local program has asked the client's proxy port for a target. Browsers
     /// open connections that they may use later.
     pub program_silence: Duration,
+    /// The longest wait of a local program for the request of its TCP connection to leave: until the tunnel is up and the
+    /// proxy allows one more stream.
+    pub request_wait: Duration,
+    /// The longest further wait for the proxy's answer, which may itself wait for the target during
+    /// [`connect_timeout`](Self::connect_timeout).
+    pub answer_wait: Duration,
     /// The number of flows of one process through which a client's connection to this process may come. Each of them
     /// makes a packet cost the proxy as much again. Chains have up to four hops, which may be one proxy in tests.
     pub nested: u8,
@@ -289,7 +296,7 @@ impl Default for Limits {
             guess_sources: 4096,
             guesses_per_connection: 10,
             sockets: SOCKETS,
-            dns_timeout: Duration::from_secs(12),
+            dns_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             flow_idle: Duration::from_secs(150),
             tunnel_queue: 1_000_000,
@@ -313,9 +320,11 @@ impl Default for Limits {
             retry_wait: Duration::from_millis(500),
             retry_wait_max: Duration::from_secs(4),
             retry_after_max: Duration::from_secs(60),
-            setup_timeout: Duration::from_secs(10),
+            setup_timeout: Duration::from_secs(12),
             local_proxy: LocalProxyLimits::default(),
             program_silence: Duration::from_secs(120),
+            request_wait: Duration::from_secs(8),
+            answer_wait: Duration::from_secs(5),
             nested: 3,
             unowned_datagrams: 64,
             owners_known: Duration::from_secs(10),

@@ -144,7 +144,7 @@ fn names_are_resolved_or_refused_with_the_reason() {
         ("2130706433", 400, "error=http_request_error"),
     ] {
         let stream = bed.open_with(Dir::Bi, target(host, "7"));
-        bed.world.run_for(6000 * MS);
+        bed.world.run_for(Limits::default().dns_timeout + 1000 * MS);
         let answer = bed.answer(stream);
         assert_eq!(answer.status(), status, "{host}");
         let proxy_status = answer.field("proxy-status");

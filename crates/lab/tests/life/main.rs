@@ -238,7 +238,8 @@ fn a_proxy_that_does_not_answer_a_repair_is_given_up_and_replaced() {
 
 #[test]
 fn a_name_server_that_answers_late_disturbs_no_tunnel() {
-    let limits = Limits { setup_timeout: 2 * SECOND, ..Limits::default() };
+    let (setup_timeout, dns_timeout) = (2 * SECOND, 2 * SECOND);
+    let limits = Limits { setup_timeout, dns_timeout, ..Limits::default() };
     let file = ByteCount::new(8_000_000);
     let scenario = Scenario { file, limits, ..Scenario::new(1, 1) };
     let (outcome, _) = scenario.run(|testbed| {

@@ -14,4 +14,5 @@ mod scenario;
 mod shares;
 mod slow;
 mod times;
+mod waits;
 mod windows;

@@ -243,7 +243,9 @@ impl Scenario {
         let config = ProxyConfig {
             transport: Transport { controller, mtu, ..own },
             access: Access::Anyone,
-            policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
+            policy: TargetPolicy::allowing(
+                ["10.0.0.0/8", "2001:db8::/32"].map(|prefix| prefix.parse().unwrap()).into(),
+            ),
             limits: self.limits.clone(),
             oversize: self.oversize,
             seed: Some(self.seed.0 + 200 + number as u64),

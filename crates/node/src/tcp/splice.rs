@@ -101,6 +101,10 @@ impl Splice {
         self.is_halted = is_halted;
     }
 
+    pub(crate) const fn is_halted(&self) -> bool {
+        self.is_halted
+    }
+
     /// Asks the connection for bytes if the stream's backlog is short.
     pub(crate) fn pull(
         &mut self,

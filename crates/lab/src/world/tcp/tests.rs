@@ -44,8 +44,12 @@ impl Node for Script {
         self.told.push((
             now,
             match &input {
-                TcpInput::Listening { result, .. } => format!("listening {result:?}"),
-                TcpInput::Opened { result, .. } => format!("opened {result:?}"),
+                TcpInput::Listening { result, .. } => {
+                    format!("listening {:?}", result.map_err(|error| error.kind))
+                }
+                TcpInput::Opened { result, .. } => {
+                    format!("opened {:?}", result.map_err(|error| error.kind))
+                }
                 TcpInput::Read { data, .. } => {
                     self.received.extend(data);
                     format!("read {}", data.len())

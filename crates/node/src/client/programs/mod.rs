@@ -330,6 +330,7 @@ impl Programs {
         self.udp.close_idle(&mut self.flows, cx);
         self.flows.handle_timeout(cx);
         self.tcp.end_silent(&mut self.flows, cx);
+        self.tcp.refuse_unanswered(&mut self.flows, cx);
     }
 
     /// Opens a flow for the embedding program.

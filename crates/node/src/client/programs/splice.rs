@@ -18,8 +18,8 @@ use crate::{
     tcp::{Form, Outcome, TcpId},
 };
 
-/// The most bytes of a program that are kept while a hop may still refuse the form of the request, so
-/// that they can be sent again in another form.
+/// The most bytes of a program that are sent before its connection is granted. They are kept until then, so that they
+/// can be sent again if the proxy wants the request in another form, or if the tunnel ends.
 const EARLY_MAX: usize = 64 * 1024;
 
 impl Tcp {
@@ -42,8 +42,18 @@ impl Tcp {
             h3::Event::Body(_) => self.from_stream(tcp, stream, flows, cx),
             h3::Event::Failed(_, code) => {
                 let error = closed(tcp, format!("its stream was reset ({code})"), flows, cx);
+                let source = Source::Tcp(tcp);
+                let is_granted = flows.get(source).is_some_and(Flow::is_granted);
+                // RFC 9114 §4.1.1: a request that was rejected had no effect, and can be sent again.
+                if code == Code::H3_REQUEST_REJECTED && self.wait_again(tcp, flows, cx) {
+                    return None;
+                }
                 Self::disconnect(tcp, code, flows, cx);
-                self.cut(tcp, error, flows, cx);
+                if is_granted {
+                    self.cut(tcp, error, flows, cx);
+                } else {
+                    self.fail(tcp, error, flows, cx);
+                }
             }
             other => return Some(other),
         }
@@ -77,14 +87,13 @@ impl Tcp {
         let Some(flow) = flows.get_mut(Source::Tcp(tcp)) else {
             return impossible("a program whose bytes pass unchanged has a target");
         };
-        // The proxy may have refused the form of the request while the driver was reading.
-        let Some(stream) = flow.life.stream() else { return };
-        if flow.may_be_repeated(self.is_form_known) {
+        if !flow.is_granted() {
             flow.early.push_back(data.clone());
-            let early = flow.early.iter().map(Bytes::len).sum::<usize>();
-            program.splice.halt(early >= EARLY_MAX);
+            program.splice.halt(flow.early_bytes() >= EARLY_MAX);
         }
         cx.stats.tcp.to_target_bytes += data.len() as u64;
+        // The request may have to wait again since the driver was asked for these bytes.
+        let Some(stream) = flow.life.stream() else { return program.splice.socket.on_read(&data) };
         let outcome = program.splice.on_read(data, &mut cx.hop.tunnel, stream, cx.outputs);
         cx.hop.wake();
         self.settle(tcp, outcome, flows, cx);
@@ -98,15 +107,16 @@ impl Tcp {
         flows: &mut Flows,
         cx: &mut Context<'_>,
     ) {
-        let Some(program) = self.programs.get(&tcp) else {
+        let Some(program) = self.programs.get_mut(&tcp) else {
             return impossible("it is a program's protocol that has bytes");
         };
         // The proxy may have cut the connection before it granted it.
         let Some(flow) = flows.get_mut(Source::Tcp(tcp)) else { return };
         cx.stats.tcp.to_target_bytes += data.len() as u64;
         let stream = flow.life.stream();
-        if stream.is_none() || flow.may_be_repeated(self.is_form_known) {
+        if !flow.is_granted() {
             flow.early.push_back(data.clone());
+            program.splice.halt(flow.early_bytes() >= EARLY_MAX);
         }
         if let Some(stream) = stream {
             program.splice.stream.send(data, &mut cx.hop.tunnel, stream);
@@ -122,8 +132,7 @@ impl Tcp {
         flows: &mut Flows,
         cx: &mut Context<'_>,
     ) {
-        let is_granted = |flow: &Flow| matches!(flow.life, Life::Granted(_));
-        if !flows.get(Source::Tcp(tcp)).is_some_and(is_granted) {
+        if !flows.get(Source::Tcp(tcp)).is_some_and(Flow::is_granted) {
             return; // bytes of a proxy before its answer wait in the stream
         }
         let Some(program) = self.programs.get_mut(&tcp) else {
@@ -163,7 +172,9 @@ impl Tcp {
             Some(stream) if wants.unwrap_or(true) => {
                 program.splice.pull(&cx.hop.tunnel, stream, cx.outputs);
             }
-            None if wants.unwrap_or(false) => program.splice.socket.read(cx.outputs),
+            None if wants.unwrap_or(false) && !program.splice.is_halted() => {
+                program.splice.socket.read(cx.outputs);
+            }
             Some(_) | None => {} // without a protocol, a program waits for its stream
         }
     }
@@ -207,9 +218,7 @@ impl Tcp {
         }
         if is_capsules && !self.is_form_known && lacks_form(head.status) {
             self.form = Form::Classic;
-            program.splice.halt(false);
-            flows.set_life(source, Life::Waiting);
-            cx.hop.end_tcp(stream, Code::H3_REQUEST_CANCELLED);
+            self.wait_again(tcp, flows, cx);
             self.request(tcp, flows, cx);
             return;
         }
@@ -228,6 +237,7 @@ impl Tcp {
         cx: &mut Context<'_>,
     ) {
         self.is_form_known = true;
+        self.on_answered(tcp);
         cx.stats.tcp.opened += 1;
         let Some(program) = self.programs.get_mut(&tcp) else {
             return impossible("a stream is of a program");
@@ -289,9 +299,13 @@ impl Tcp {
 }
 
 impl Flow {
-    /// Whether the request of a connection may have to be sent again in another form, with all bytes.
-    fn may_be_repeated(&self, is_form_known: bool) -> bool {
-        !is_form_known && !matches!(self.life, Life::Granted(_))
+    const fn is_granted(&self) -> bool {
+        matches!(self.life, Life::Granted(_))
+    }
+
+    /// The number of bytes that a program has sent before the grant.
+    fn early_bytes(&self) -> usize {
+        self.early.iter().map(Bytes::len).sum()
     }
 }
 

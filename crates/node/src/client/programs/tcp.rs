@@ -2,7 +2,7 @@
 //! targets, and end. `splice` moves their bytes, and `local` speaks with programs that use the proxy port.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -28,6 +28,7 @@ use crate::{
     impossible::impossible,
     limits::Limits,
     node::{Event, Output, SocketId},
+    quic::earliest,
     seldom::Seldom,
     tcp::{Form, ListenerId, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
 };
@@ -74,6 +75,8 @@ pub(super) struct Tcp {
     /// Programs that had not asked for anything when they came, and until when they have to, in the order
     /// of these times.
     silent: VecDeque<(Instant, TcpId)>,
+    /// When to look at the requests of connections that have not been answered.
+    unanswered: BTreeSet<(Instant, TcpId)>,
     pub(super) associations: Associations,
     next_id: u64,
     /// The form that the last hop takes, and whether it has granted a request in this form.
@@ -104,6 +107,17 @@ pub(super) struct Program {
     pub(super) local: Option<Box<Local>>,
     /// Whether the program has asked for nothing yet in this protocol.
     pub(super) is_silent: bool,
+    /// The request for the target, until the proxy has granted it.
+    pub(super) asked: Option<Asked>,
+}
+
+/// A program's request for a target that was not granted yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// When the program asked.
+    at: Instant,
+    /// When to look at the request.
+    due: Instant,
 }
 
 impl Tcp {
@@ -115,6 +129,7 @@ impl Tcp {
             awaited: BTreeMap::new(),
             programs: BTreeMap::new(),
             silent: VecDeque::new(),
+            unanswered: BTreeSet::new(),
             associations: Associations::default(),
             next_id: 0,
             form: FIRST_FORM,
@@ -138,9 +153,10 @@ impl Tcp {
         self.programs.len()
     }
 
-    /// When the next connection must be looked at that had asked for nothing.
+    /// When the next connection must be looked at that had asked for nothing, or was not answered.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.silent.front().map(|(until, _)| *until)
+        let silent = self.silent.front().map(|(until, _)| *until);
+        earliest(silent, self.unanswered.first().map(|(at, _)| *at))
     }
 
     fn next_tcp(&mut self) -> TcpId {
@@ -249,12 +265,12 @@ impl Tcp {
             None => return impossible("each connection is of a service"),
         };
         let is_silent = local.is_some();
-        let program = Program { service, host: peer.ip(), splice, local, is_silent };
+        let program = Program { service, host: peer.ip(), splice, local, is_silent, asked: None };
         self.programs.insert(tcp, program);
         if is_silent {
             self.expect_words(tcp, cx);
         } else {
-            self.request(tcp, flows, cx);
+            self.ask(tcp, flows, cx);
         }
     }
 
@@ -302,7 +318,54 @@ impl Tcp {
     ) {
         flows.remove(Source::Tcp(tcp)); // the target before has ended
         flows.insert(Source::Tcp(tcp), Request { config, carries_quic: false });
+        self.ask(tcp, flows, cx);
+    }
+
+    /// Requests the connection that a program has just asked for, as soon as that is possible.
+    fn ask(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
+        let Some(program) = self.programs.get_mut(&tcp) else {
+            return impossible("it is a program that asks");
+        };
+        let asked = Asked { at: cx.now, due: cx.now + cx.limits.request_wait };
+        if let Some(before) = program.asked.replace(asked) {
+            self.unanswered.remove(&(before.due, tcp));
+        }
+        self.unanswered.insert((asked.due, tcp));
         self.request(tcp, flows, cx);
+    }
+
+    /// Notes that a program's request was granted.
+    pub(super) fn on_answered(&mut self, tcp: TcpId) {
+        let asked = self.programs.get_mut(&tcp).and_then(|program| program.asked.take());
+        if let Some(Asked { due, .. }) = asked {
+            self.unanswered.remove(&(due, tcp));
+        }
+    }
+
+    /// Refuses the programs whose requests were not answered in time.
+    pub(super) fn refuse_unanswered(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
+        while let Some(&(at, tcp)) = self.unanswered.first()
+            && at <= cx.now
+        {
+            self.unanswered.pop_first();
+            let asked = self.programs.get_mut(&tcp).and_then(|program| program.asked.as_mut());
+            let (Some(asked), Some(flow)) = (asked, flows.get(Source::Tcp(tcp))) else {
+                continue; // the program has given its target up
+            };
+            let patience = match flow.life {
+                Life::Requested(_) => cx.limits.request_wait + cx.limits.answer_wait,
+                _ => cx.limits.request_wait,
+            };
+            asked.due = asked.at + patience;
+            if asked.due > cx.now {
+                self.unanswered.insert((asked.due, tcp));
+                continue;
+            }
+            let peer = cx.hop.peer.settings.authority.clone();
+            let error = ClientError::NoAnswer { peer, timeout: patience };
+            Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
+            self.fail(tcp, error, flows, cx);
+        }
     }
 
     /// Requests the connection that a program waits for, if that is possible now. `false`: the tunnel is not up, or
@@ -322,14 +385,33 @@ impl Tcp {
         for data in &flow.early {
             program.splice.stream.send(data.clone(), &mut cx.hop.tunnel, stream);
         }
-        let may_repeat = form == Form::Capsules && !self.is_form_known;
-        if !may_repeat {
-            flow.early.clear();
-        }
         if program.local.is_none() {
             program.splice.pull(&cx.hop.tunnel, stream, cx.outputs);
         }
         flows.set_life(source, Life::Requested(stream));
+        true
+    }
+
+    /// Gives the request stream of a program up that the proxy has not granted. The connection waits for another one.
+    /// `false`: it was granted.
+    pub(super) fn wait_again(
+        &mut self,
+        tcp: TcpId,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let source = Source::Tcp(tcp);
+        let Some(Life::Requested(stream)) = flows.get(source).map(|flow| flow.life) else {
+            return false;
+        };
+        flows.set_life(source, Life::Waiting);
+        cx.hop.end_tcp(stream, Code::H3_REQUEST_CANCELLED);
+        // While the request had a stream, the program could wait for longer.
+        if let Some(asked) = self.programs.get_mut(&tcp).and_then(|it| it.asked.as_mut()) {
+            self.unanswered.remove(&(asked.due, tcp));
+            asked.due = asked.at + cx.limits.request_wait;
+            self.unanswered.insert((asked.due, tcp));
+        }
         true
     }
 
@@ -419,6 +501,7 @@ impl Tcp {
     ) {
         self.associations.end(tcp, flows, cx);
         flows.remove(Source::Tcp(tcp));
+        self.on_answered(tcp);
         let Some(program) = self.programs.remove(&tcp) else {
             return impossible("only a program that is there is forgotten");
         };
@@ -427,11 +510,15 @@ impl Tcp {
         }
     }
 
-    /// Ends all programs' connections whose streams have ended with the tunnel.
+    /// Ends all programs' connections whose streams have ended with the tunnel. Those that were not granted are
+    /// requested through the next one.
     pub(super) fn end_streams(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
         self.is_form_known = false;
         self.form = FIRST_FORM;
         for tcp in flows.requested_tcp() {
+            if self.wait_again(tcp, flows, cx) {
+                continue;
+            }
             let error = closed(tcp, "the tunnel ended", flows, cx);
             Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
             self.cut(tcp, error, flows, cx);
