@@ -286,7 +286,7 @@ fn a_proxy_that_lacks_what_we_need_is_told_from_one_that_is_silent() {
         assert!(!bed.seen().streams.contains_key(&0), "{what}: the client sent a request");
     }
     let mut bed = tunnelling(fetch("origin.test", 1));
-    bed.world.run_for(Duration::from_secs(11));
+    bed.world.run_for(Duration::from_secs(13));
     assert!(matches!(bed.ended(), Some(Err(ClientError::NoAnswer { .. }))), "{:?}", bed.ended());
 }
 
