@@ -7,6 +7,7 @@ use serde::Serialize;
 use tandem_node::{
     ClientConfig,
     client::{FlowConfig, Task},
+    limits::Limits,
     mode::{Mode, Oversize},
 };
 use tandem_server::transport::{TransportSetup, WorkFor};
@@ -259,7 +260,10 @@ impl ClientSetup {
         Ok(ClientConfig {
             hops: hops::read_when_written(self.retry, hops)?,
             task: Task::Forward(self.programs.udp(|flow| FlowConfig { oversize, ..flow })),
-            limits: hops::limits(self.timeout, Some(retry)),
+            limits: Limits {
+                retry_mistakes: self.retry.is_some(),
+                ..hops::limits(self.timeout, Some(retry))
+            },
             seed: None,
         })
     }

@@ -58,8 +58,8 @@ pub(crate) fn timeout_help() -> String {
 pub(crate) fn retry_help(otherwise: &str) -> String {
     format!(
         "How long to retry after temporary failures: a server that refuses or does not \
-         answer, a proxy that answers 429, 500, 503 or 504, and files with certificates and tokens that \
-         do not exist yet; 0 gives up at once [default: {otherwise}]"
+         answer, a proxy that answers 429, 500, 503 or 504, a name without an address, a certificate of somebody \
+         else, and files with certificates and tokens that do not exist yet; 0 gives up at once [default: {otherwise}]"
     )
 }
 

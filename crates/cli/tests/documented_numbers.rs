@@ -148,11 +148,7 @@ fn the_threats_state_the_limits_of_guesses() {
 fn the_threats_state_the_limits_of_the_local_proxy_port() {
     let limits = Limits::default().local_proxy;
     for claim in [
-        format!(
-            "at a client's proxy port | {} KiB, {} fields |",
-            limits.head / 1024,
-            limits.fields
-        ),
+        format!("at a client's proxy port | {} KiB |", limits.head / 1024),
         format!(
             "| line before a chunk at a client's proxy port | {} bytes |",
             grouped(limits.chunk_line as u64)

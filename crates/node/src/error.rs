@@ -404,8 +404,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns whether the same attempt may succeed later without a change of settings.
-    /// `has_worked` says whether it succeeded before.
+    /// Returns whether the same attempt may succeed later without a change of settings. `has_worked` says whether it
+    /// succeeded before, so that no mistake in the settings explains the failure.
     pub fn may_pass(&self, has_worked: bool) -> bool {
         match self {
             // A name that worked before has not been mistyped.
@@ -417,19 +417,18 @@ impl ClientError {
             Self::Refused { status, .. } => matches!(status, 429 | 500 | 503 | 504),
             // A system call that the kernel or a sandbox lacks stays missing.
             Self::Socket(error) => error.kind != io::ErrorKind::Unsupported,
+            // The network may lead to another server for a while, such as the portal of a hotel.
+            Self::Tls { .. } | Self::Unsupported { .. } | Self::Protocol { .. } => has_worked,
             Self::Refusing { .. }
             | Self::NoAnswer { .. }
             | Self::ConnectionLost { .. }
             | Self::FlowClosed { .. } => true,
             Self::Listen { .. }
             | Self::Stdio(_)
-            | Self::Tls { .. }
-            | Self::Unsupported { .. }
             | Self::LesserMode { .. }
             | Self::Status { .. }
             | Self::Redirected { .. }
             | Self::Body { .. }
-            | Self::Protocol { .. }
             | Self::Interrupted => false,
         }
     }
@@ -522,7 +521,9 @@ mod tests {
             (refused(404, ""), false, false),
             (resolve(ResolveError::Unreachable), true, true),
             (resolve(ResolveError::NotFound), false, true),
-            (ClientError::Tls { peer: peer(), reason: "expired".into() }, false, false),
+            (ClientError::Tls { peer: peer(), reason: "expired".into() }, false, true),
+            (ClientError::Protocol { peer: peer(), reason: "no settings".into() }, false, true),
+            (ClientError::Interrupted, false, false),
         ] {
             assert_eq!((error.may_pass(false), error.may_pass(true)), (at_start, later), "{error}");
         }

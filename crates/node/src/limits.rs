@@ -76,8 +76,8 @@ pub struct Limits {
     /// address family, and name resolution and other programs need some of them. A driver must
     /// lower this number if the operating system allows fewer descriptors.
     pub sockets: usize,
-    /// The longest wait for a resolver, after which a proxy refuses the request. Resolvers usually wait as long for name
-    /// servers.
+    /// The longest wait for a resolver, after which a proxy refuses the request. Resolvers usually wait as long for
+    /// name servers.
     pub dns_timeout: Duration,
     /// The longest time in which a proxy opens a TCP connection to a target, over all its addresses. It
     /// is longer than three retransmissions of a SYN (RFC 6298: after 1, 3 and 7 seconds).
@@ -147,6 +147,9 @@ pub struct Limits {
     /// counted from its start or from the moment when its tunnel broke. `None`: at its start it
     /// gives up at once, and later it tries for as long as [`Self::reconnect`] says.
     pub retry: Option<Duration>,
+    /// Whether a client repeats at its start also attempts whose failure a mistake in the settings may explain, such as
+    /// a name without an address.
+    pub retry_mistakes: bool,
     /// The wait of a client after the first failed attempt, which doubles with each further one. A
     /// proxy that restarts is back within a second.
     pub retry_wait: Duration,
@@ -164,8 +167,8 @@ pub struct Limits {
     /// The longest time until a local program has asked the client's proxy port for a target. Browsers
     /// open connections that they may use later.
     pub program_silence: Duration,
-    /// The longest wait of a local program for the request of its TCP connection to leave: until the tunnel is up and the
-    /// proxy allows one more stream.
+    /// The longest wait of a local program for the request of its TCP connection to leave: until the tunnel is up and
+    /// the proxy allows one more stream.
     pub request_wait: Duration,
     /// The longest further wait for the proxy's answer, which may itself wait for the target during
     /// [`connect_timeout`](Self::connect_timeout).
@@ -206,8 +209,6 @@ pub struct LocalProxyLimits {
     /// The size of the head of an HTTP/1.1 message, and of the trailers after a body, in bytes.
     /// Programs send cookies of several kB, and common servers accept heads of 8 to 64 kB.
     pub head: usize,
-    /// The number of fields in the head of an HTTP/1.1 message. Common servers accept 100.
-    pub fields: usize,
     /// The length of the line before a chunk of a body in bytes. It has 18 bytes without extensions,
     /// which are hardly ever used.
     pub chunk_line: usize,
@@ -219,7 +220,7 @@ pub struct LocalProxyLimits {
 
 impl Default for LocalProxyLimits {
     fn default() -> Self {
-        Self { head: 64 * 1024, fields: 128, chunk_line: 1024, held: 256 * 1024 }
+        Self { head: 64 * 1024, chunk_line: 1024, held: 256 * 1024 }
     }
 }
 
@@ -317,6 +318,7 @@ impl Default for Limits {
             tunnel_idle: Duration::from_secs(10),
             reconnect: Duration::from_secs(30),
             retry: None,
+            retry_mistakes: false,
             retry_wait: Duration::from_millis(500),
             retry_wait_max: Duration::from_secs(4),
             retry_after_max: Duration::from_secs(60),

@@ -6,10 +6,11 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use tandem_lab::endpoints::Behaviour;
+use tandem_lab::{TestCertificate, endpoints::Behaviour};
 use tandem_node::{
-    Input, Node, Output,
+    Event, Input, Node, Output,
     client::{FlowConfig, Task, TcpService},
+    error::ClientError,
     quic::ResetSecret,
     tcp::{TcpId, TcpInput, TcpOutput},
 };
@@ -195,4 +196,26 @@ fn a_program_that_asks_while_the_tunnel_is_lost_gets_its_connection_or_a_refusal
             }
         }
     }
+}
+
+/// The captive portal of a hotel may take the place of every server for a while.
+#[test]
+fn a_client_outlives_a_strange_server_in_the_place_of_its_proxy() {
+    let scenario = Scenario::new(1, 1);
+    scenario.run(|testbed| {
+        serve(&scenario, testbed);
+        let (proxy, strange) = (testbed.proxies[0], TestCertificate::new(["portal.test"]));
+        testbed.world.replace(proxy, scenario.proxy(&strange, 1));
+        testbed.world.run_for(14 * SECOND);
+        testbed.world.replace(proxy, scenario.proxy(&certificate(), 1));
+        testbed.world.run_for(10 * SECOND);
+        let is_answered = Asks::Socks5.begin(testbed);
+        testbed.world.run_for(SECOND);
+        assert_eq!(is_answered(testbed), Some(true));
+        let lost = testbed.world.events(testbed.client).iter();
+        let is_told =
+            |event: &Event| matches!(event, Event::HopLost { error: ClientError::Tls { .. }, .. });
+        assert!(lost.filter(|(_, event)| is_told(event)).count() > 0, "the client says why");
+        testbed.world.trace().digest()
+    });
 }

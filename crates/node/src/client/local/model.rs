@@ -19,7 +19,7 @@ pub(super) const PASSWORD: &str = "user:secret";
 
 /// Limits that short inputs reach.
 pub(super) const LIMITS: LocalProxyLimits =
-    LocalProxyLimits { head: 2048, fields: 16, chunk_line: 64, held: 64 * 1024 };
+    LocalProxyLimits { head: 2048, chunk_line: 64, held: 64 * 1024 };
 
 /// What a program sends, and what its targets answer.
 #[derive(Clone, Debug, Default)]
@@ -166,7 +166,7 @@ impl LocalRun<'_> {
 pub(super) fn count_requests(mut bytes: &[u8]) -> (usize, bool) {
     let mut count = 0;
     while !bytes.is_empty() {
-        let mut headers = [EMPTY_HEADER; 64];
+        let mut headers = [EMPTY_HEADER; LIMITS.head];
         let mut request = httparse::Request::new(&mut headers);
         let Status::Complete(len) = request.parse(bytes).expect("a well-formed head") else {
             panic!("a head is passed on as a whole");

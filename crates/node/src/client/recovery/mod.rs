@@ -82,7 +82,7 @@ impl Recovery {
         let since = *self.since.get_or_insert(begin.unwrap_or(now));
         let elapsed = now.saturating_duration_since(since);
         let has_worked = begin.is_none();
-        if !error.may_pass(has_worked) || elapsed >= patience {
+        if !error.may_pass(has_worked || limits.retry_mistakes) || elapsed >= patience {
             return None;
         }
         if has_worked && is_first {

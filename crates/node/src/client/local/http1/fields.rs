@@ -1,9 +1,9 @@
 //! The fields of a head: what they say about the message, and which ones are passed on.
 
-use std::str;
+use std::{borrow::Cow, collections::BTreeSet, str};
 
 use bytes::{BufMut, BytesMut};
-use httparse::Header;
+use httparse::{EMPTY_HEADER, Header};
 
 /// Fields that end at the next hop, or that this client writes itself. RFC 9110 §7.6.1:
 /// "intermediaries SHOULD remove or replace fields that are known to require removal before
@@ -22,6 +22,31 @@ const OURS: [&str; 12] = [
     "content-length",
     "host",
 ];
+
+/// Room for the fields of a head. The length of the head bounds their number.
+pub(super) fn room(head: &[u8]) -> Vec<Header<'_>> {
+    vec![EMPTY_HEADER; head.iter().filter(|&&byte| byte == b'\n').count()]
+}
+
+/// A head whose first line has no byte above 0x7f. Programs send such bytes in URLs, and servers take them for what they
+/// stand for in percent-encoding (RFC 3986 §2.1).
+pub(super) fn with_ascii_line(head: &[u8]) -> Cow<'_, [u8]> {
+    let end = head.iter().position(|&byte| byte == b'\n').unwrap_or(head.len());
+    let (line, rest) = head.split_at(end);
+    if line.is_ascii() {
+        return Cow::Borrowed(head);
+    }
+    let mut encoded = Vec::with_capacity(head.len() + 2 * line.len());
+    for &byte in line {
+        if byte.is_ascii() {
+            encoded.push(byte);
+        } else {
+            encoded.extend(format!("%{byte:02X}").into_bytes());
+        }
+    }
+    encoded.extend_from_slice(rest);
+    Cow::Owned(encoded)
+}
 
 /// How a head says where the body ends (RFC 9112 §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,10 +160,11 @@ impl<'a> Fields<'a> {
     /// trailer field(s) from the message with the same name as the connection-option, and then
     /// remove the Connection header field itself".
     pub(super) fn write_forwarded(self, except: &[&str], out: &mut BytesMut) {
-        let options: Vec<_> = self.members("connection").collect();
+        let options: BTreeSet<_> =
+            self.members("connection").map(<[u8]>::to_ascii_lowercase).collect();
         for Header { name, value } in self.headers {
             let is_ours = OURS.iter().chain(except).any(|it| it.eq_ignore_ascii_case(name));
-            let is_option = options.iter().any(|it| it.eq_ignore_ascii_case(name.as_bytes()));
+            let is_option = options.contains(&name.as_bytes().to_ascii_lowercase());
             if !is_ours && !is_option {
                 write_field(name, value, out);
             }

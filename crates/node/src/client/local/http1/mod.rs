@@ -228,7 +228,7 @@ impl Http1 {
     fn begin_exchange(&mut self) -> bool {
         match self.program.take_head(self.limits.head, request::check_line) {
             Ok(Some(head)) => {
-                match request::parse(&head, self.limits.fields, self.password.as_deref()) {
+                match request::parse(&head, self.password.as_deref()) {
                     Ok(request) => self.on_request(request),
                     Err(rejection) => self.reject(rejection, request::is_head_method(&head)),
                 }
@@ -322,9 +322,8 @@ impl Http1 {
             asked.connection = ConnectionField::Closes;
         }
         let head = self.target.take_head(self.limits.head, response::check_line);
-        let parsed = head.and_then(|head| {
-            head.map(|head| response::parse(&head, self.limits.fields, asked)).transpose()
-        });
+        let parsed =
+            head.and_then(|head| head.map(|head| response::parse(&head, asked)).transpose());
         match parsed {
             Ok(Some(response)) => self.on_response(response),
             Ok(None) => return false,

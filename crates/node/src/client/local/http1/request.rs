@@ -5,13 +5,16 @@ use std::str;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
-use httparse::{EMPTY_HEADER, Error, Status};
+use httparse::{Error, Status};
 
 use super::{
     super::{Password, Target},
     answer::Rejection,
     body::{BodyRest, NO_BODY},
-    fields::{BodyLength, ConnectionField, Fields, FramingError, write_field, write_framing},
+    fields::{
+        BodyLength, ConnectionField, Fields, FramingError, room, with_ascii_line, write_field,
+        write_framing,
+    },
 };
 
 const ORIGIN_FORM: &str = "this port is a proxy for the programs of this computer and serves no pages; \
@@ -50,7 +53,7 @@ pub(super) struct ProgramAsked {
 
 /// Checks the first line as soon as it has arrived. An incomplete one is not an error.
 pub(super) fn check_line(line: &[u8]) -> Result<(), Rejection> {
-    httparse::Request::new(&mut []).parse(line).map(drop).map_err(malformed)
+    httparse::Request::new(&mut []).parse(&with_ascii_line(line)).map(drop).map_err(malformed)
 }
 
 /// The method of a head that may be malformed.
@@ -60,17 +63,18 @@ pub(super) fn is_head_method(head: &[u8]) -> bool {
 
 fn malformed(error: Error) -> Rejection {
     match error {
-        Error::TooManyHeaders => Rejection::too_large("the request has too many fields"),
         Error::Version => Rejection::unsupported(
             StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             "a version of HTTP other than 1.0 and 1.1",
         ),
         Error::HeaderName => Rejection::malformed("the name of a field is malformed"),
         Error::HeaderValue => Rejection::malformed("the value of a field is malformed"),
-        Error::NewLine | Error::Status | Error::Token => Rejection::malformed(
-            "it is neither SOCKS5 nor a request of HTTP/1.1; a program that speaks TLS to its \
+        Error::NewLine | Error::Status | Error::Token | Error::TooManyHeaders => {
+            Rejection::malformed(
+                "it is neither SOCKS5 nor a request of HTTP/1.1; a program that speaks TLS to its \
              proxy must be set to http:// instead of https://",
-        ),
+            )
+        }
     }
 }
 
@@ -88,12 +92,9 @@ impl From<FramingError> for Rejection {
 }
 
 /// Reads a complete head.
-pub(super) fn parse(
-    head: &[u8],
-    fields_max: usize,
-    password: Option<&Password>,
-) -> Result<ProgramRequest, Rejection> {
-    let mut headers = vec![EMPTY_HEADER; fields_max];
+pub(super) fn parse(head: &[u8], password: Option<&Password>) -> Result<ProgramRequest, Rejection> {
+    let head = &*with_ascii_line(head);
+    let mut headers = room(head);
     let mut request = httparse::Request::new(&mut headers);
     let status = request.parse(head).map_err(malformed)?;
     let (Status::Complete(len), Some(method), Some(uri), Some(minor)) =
@@ -164,7 +165,8 @@ fn split_uri(uri: &str) -> Result<(Target, &str), Rejection> {
     let Some((scheme, rest)) = uri.split_once("://") else {
         return Err(Rejection::malformed("the target of the request is not an http URL"));
     };
-    if !scheme.eq_ignore_ascii_case("http") {
+    // A WebSocket begins as a request for http (RFC 6455 §1.7), and some programs leave its scheme in the URL.
+    if !["http", "ws"].iter().any(|it| scheme.eq_ignore_ascii_case(it)) {
         return Err(Rejection::malformed(
             "this port passes on only http URLs; for https, a program must ask for a tunnel with \
              CONNECT, as programs do when this port is set as their https_proxy",
@@ -176,6 +178,8 @@ fn split_uri(uri: &str) -> Result<(Target, &str), Rejection> {
         ));
     }
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    // The user's own program has written the user information for the target. It is no part of what the target gets.
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let target = Target::parse(authority, Some(80))
         .map_err(|error| Rejection::malformed(error.to_string()))?;
     Ok((target, path))

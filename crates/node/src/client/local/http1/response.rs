@@ -1,12 +1,12 @@
 //! The head of a response, and the head for the program.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use httparse::{EMPTY_HEADER, Error, Status};
+use httparse::{Error, ParserConfig, Status};
 
 use super::{
     super::inbox::TooLong,
     body::{BodyRest, NO_BODY},
-    fields::{BodyLength, ConnectionField, Fields, FramingError, write_framing},
+    fields::{BodyLength, ConnectionField, Fields, FramingError, room, write_framing},
     request::ProgramAsked,
 };
 
@@ -45,10 +45,9 @@ pub(super) fn check_line(line: &[u8]) -> Result<(), BadResponse> {
 
 fn malformed(error: Error) -> BadResponse {
     BadResponse(match error {
-        Error::TooManyHeaders => "its response has too many fields",
         Error::HeaderName => "the name of a field of its response is malformed",
         Error::HeaderValue => "the value of a field of its response is malformed",
-        Error::NewLine | Error::Status | Error::Token | Error::Version => {
+        Error::NewLine | Error::Status | Error::Token | Error::Version | Error::TooManyHeaders => {
             "its response does not begin as HTTP/1.1 does"
         }
     })
@@ -70,14 +69,14 @@ impl From<FramingError> for BadResponse {
 }
 
 /// Reads a complete head.
-pub(super) fn parse(
-    head: &[u8],
-    fields_max: usize,
-    asked: ProgramAsked,
-) -> Result<Response, BadResponse> {
-    let mut headers = vec![EMPTY_HEADER; fields_max];
+pub(super) fn parse(head: &[u8], asked: ProgramAsked) -> Result<Response, BadResponse> {
+    let mut headers = room(head);
     let mut response = httparse::Response::new(&mut headers);
-    let status = response.parse(head).map_err(malformed)?;
+    // RFC 9112 §5.1: "A proxy MUST remove any such whitespace from a response message before forwarding the message
+    // downstream." It is between a field's name and its colon.
+    let mut parser = ParserConfig::default();
+    parser.allow_spaces_after_header_name_in_responses(true);
+    let status = parser.parse_response(&mut response, head).map_err(malformed)?;
     let (Status::Complete(len), Some(code @ 100..), Some(minor)) =
         (status, response.code, response.version)
     else {
