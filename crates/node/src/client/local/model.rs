@@ -166,7 +166,7 @@ impl LocalRun<'_> {
 pub(super) fn count_requests(mut bytes: &[u8]) -> (usize, bool) {
     let mut count = 0;
     while !bytes.is_empty() {
-        let mut headers = [EMPTY_HEADER; LIMITS.head];
+        let mut headers = vec![EMPTY_HEADER; LIMITS.head];
         let mut request = httparse::Request::new(&mut headers);
         let Status::Complete(len) = request.parse(bytes).expect("a well-formed head") else {
             panic!("a head is passed on as a whole");

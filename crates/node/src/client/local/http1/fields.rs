@@ -25,7 +25,7 @@ const OURS: [&str; 12] = [
 
 /// Room for the fields of a head. The length of the head bounds their number.
 pub(super) fn room(head: &[u8]) -> Vec<Header<'_>> {
-    vec![EMPTY_HEADER; head.iter().filter(|&&byte| byte == b'\n').count()]
+    vec![EMPTY_HEADER; head.split(|&byte| byte == b'\n').count()]
 }
 
 /// A head whose first line has no byte above 0x7f. Programs send such bytes in URLs, and servers take them for what they
