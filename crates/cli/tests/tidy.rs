@@ -498,7 +498,8 @@ fn no_error_holds_a_bare_text_of_a_stranger() {
 }
 
 /// Where bytes become text otherwise than by `StrangerText::from_bytes`, and why.
-const BYTES_TO_TEXT: [(&str, &str); 14] = [
+const BYTES_TO_TEXT: [(&str, &str); 15] = [
+    ("node/src/client/local/socks4.rs", "the name of a target, which is checked"),
     ("cli/src/generate.rs", "a script for the shell that this program has made"),
     (
         "cli/src/pep/findings.rs",

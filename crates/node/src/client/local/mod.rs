@@ -1,5 +1,5 @@
-//! The protocols that local programs speak on the client's proxy port: SOCKS5 (RFC 1928) and
-//! HTTP/1.1 as to a proxy (RFC 9112). They are told apart by the first byte.
+//! The protocols that local programs speak on the client's proxy port: SOCKS5 (RFC 1928), SOCKS4, and HTTP/1.1 as to a
+//! proxy (RFC 9112). They are told apart by the first byte.
 //!
 //! [`Local`] is one connection of a program, as a state machine without sockets. It is fed with
 //! what arrives from the program and from the target, and says in [`Step`]s what to do. The rules
@@ -29,6 +29,7 @@ mod inbox;
 #[cfg(any(test, fuzzing))]
 mod model;
 mod refusal;
+mod socks4;
 mod socks5;
 mod target;
 #[cfg(test)]
@@ -48,17 +49,10 @@ pub use self::{
     target::Target,
     udp::{DatagramError, decode_datagram, encode_datagram_header},
 };
-use self::{http1::Http1, socks5::Socks5};
+use self::{http1::Http1, socks4::Socks4, socks5::Socks5};
 use tandem_wire::StrangerText;
 
 use crate::limits::LocalProxyLimits;
-
-/// The first byte of SOCKS4, whose programs resolve names themselves and show no password.
-const SOCKS4_VERSION: u8 = 4;
-
-/// The answer to a SOCKS4 program: version 0 of the reply, 91 for "request rejected or failed", and
-/// six bytes without a meaning.
-const SOCKS4_REFUSAL: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
 /// What is to be done for a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,10 +85,10 @@ pub enum Step {
 /// The reason why a program's connection is closed, for the log and the counters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The program speaks SOCKS4.
+    /// The program speaks SOCKS4, which has no password, at a port that asks for one.
     #[error(
-        "a program speaks SOCKS4, but this port serves SOCKS5 and HTTP; set the program to SOCKS5, \
-         for example with ALL_PROXY=socks5h://ADDRESS"
+        "a program speaks SOCKS4, but this port asks for a password; set the program to SOCKS5 or HTTP, for example \
+         with ALL_PROXY=socks5h://USER:PASSWORD@ADDRESS"
     )]
     Socks4,
     /// The program broke its protocol.
@@ -122,8 +116,9 @@ enum Protocol {
     /// Nothing has arrived yet.
     Unknown(Option<Arc<Password>>),
     Socks5(Socks5),
+    Socks4(Socks4),
     Http1(Box<Http1>),
-    /// The program speaks SOCKS4, or nothing. It gets these last steps.
+    /// The program has said nothing. It gets these last steps.
     Ended(Vec<Step>),
 }
 
@@ -146,15 +141,13 @@ impl Local {
             let Some(&first) = bytes.first() else { return };
             self.protocol = match first {
                 socks5::VERSION => Protocol::Socks5(Socks5::new(password.take())),
-                SOCKS4_VERSION => Protocol::Ended(vec![
-                    Step::Close(Some(Fault::Socks4)),
-                    Step::ToProgram(Bytes::from_static(&SOCKS4_REFUSAL)),
-                ]),
+                socks4::VERSION => Protocol::Socks4(Socks4::new(password.is_some())),
                 _ => Protocol::Http1(Box::new(Http1::new(password.take(), self.limits))),
             };
         }
         match &mut self.protocol {
             Protocol::Socks5(socks5) => socks5.from_program(bytes),
+            Protocol::Socks4(socks4) => socks4.from_program(bytes),
             Protocol::Http1(http1) => http1.from_program(bytes),
             Protocol::Unknown(_) | Protocol::Ended(_) => {}
         }
@@ -165,6 +158,7 @@ impl Local {
         match &mut self.protocol {
             Protocol::Unknown(_) => self.protocol = Protocol::Ended(vec![Step::Close(None)]),
             Protocol::Socks5(socks5) => socks5.program_ended(),
+            Protocol::Socks4(socks4) => socks4.program_ended(),
             Protocol::Http1(http1) => http1.program_ended(),
             Protocol::Ended(_) => {}
         }
@@ -173,7 +167,10 @@ impl Local {
     /// Whether bytes of the program can be used at present.
     pub fn wants_program(&self) -> bool {
         match &self.protocol {
-            Protocol::Unknown(_) | Protocol::Socks5(_) | Protocol::Ended(_) => true,
+            Protocol::Unknown(_)
+            | Protocol::Socks5(_)
+            | Protocol::Socks4(_)
+            | Protocol::Ended(_) => true,
             Protocol::Http1(http1) => http1.wants_program(),
         }
     }
@@ -182,6 +179,7 @@ impl Local {
     pub fn on_granted(&mut self) {
         match &mut self.protocol {
             Protocol::Socks5(socks5) => socks5.on_granted(),
+            Protocol::Socks4(socks4) => socks4.on_granted(),
             Protocol::Http1(http1) => http1.on_granted(),
             Protocol::Unknown(_) | Protocol::Ended(_) => {}
         }
@@ -199,6 +197,7 @@ impl Local {
     pub fn on_refused(&mut self, refusal: &Refusal) {
         match &mut self.protocol {
             Protocol::Socks5(socks5) => socks5.on_refused(refusal),
+            Protocol::Socks4(socks4) => socks4.on_refused(refusal),
             Protocol::Http1(http1) => http1.on_refused(refusal),
             Protocol::Unknown(_) | Protocol::Ended(_) => {}
         }
@@ -208,6 +207,7 @@ impl Local {
     pub fn from_target(&mut self, bytes: Bytes) {
         match &mut self.protocol {
             Protocol::Socks5(socks5) => socks5.from_target(bytes),
+            Protocol::Socks4(socks4) => socks4.from_target(bytes),
             Protocol::Http1(http1) => http1.from_target(bytes),
             Protocol::Unknown(_) | Protocol::Ended(_) => {}
         }
@@ -226,6 +226,7 @@ impl Local {
         match &mut self.protocol {
             Protocol::Unknown(_) => None,
             Protocol::Socks5(socks5) => socks5.poll(),
+            Protocol::Socks4(socks4) => socks4.poll(),
             Protocol::Http1(http1) => http1.poll(),
             Protocol::Ended(steps) => steps.pop(),
         }

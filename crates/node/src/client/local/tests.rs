@@ -735,11 +735,57 @@ fn socks5_asks_for_the_password_and_takes_only_the_right_one() {
     }
 }
 
+const SOCKS4_GRANTED: &[u8] = b"\0\x5a\0\0\0\0\0\0";
+const SOCKS4_REJECTED: &[u8] = b"\0\x5b\0\0\0\0\0\0";
+
 #[test]
-fn socks4_is_refused_with_words_for_the_log() {
-    let transcript = play(&script(b"\x04\x01\0\x50\x7f\0\0\x01user\0", &[]));
+fn socks4_and_4a_give_connections() {
+    for (request, target) in [
+        (&b"\x04\x01\0\x50\x7f\0\0\x01user\0"[..], "127.0.0.1:80"),
+        (b"\x04\x01\x01\xbb\xc0\0\x02\x01\0", "192.0.2.1:443"),
+        (b"\x04\x01\0\x50\0\0\0\x01user\0a.test\0", "a.test:80"),
+        (b"\x04\x01\0\x50\0\0\0\xff\0my_app_1.test\0", "my_app_1.test:80"),
+        (b"\x04\x01\0\x50\0\0\0\x01\x002001:db8::1\0", "[2001:db8::1]:80"),
+    ] {
+        let transcript = play(&script(&[request, b"hello"].concat(), &[]));
+        assert_eq!(transcript.steps, [connect(target), Step::Splice], "{target}");
+        assert_eq!(sent(&transcript), "hello", "{target}");
+        assert_eq!(*transcript.to_program, *SOCKS4_GRANTED, "{target}");
+    }
+}
+
+#[test]
+fn socks4_requests_without_a_target_are_rejected() {
+    let long = [b"\x04\x01\0\x50\x7f\0\0\x01", &[b'x'; 256][..]].concat();
+    let long_name = [b"\x04\x01\0\x50\0\0\0\x01user\0", &[b'x'; 256][..]].concat();
+    for request in [
+        &b"\x04\x02\0\x50\x7f\0\0\x01\0"[..], // BIND
+        b"\x04\x09\0\x50\x7f\0\0\x01\0",
+        b"\x04\x01\0\0\x7f\0\0\x01\0",
+        b"\x04\x01\0\x50\0\0\0\x01user\0\0",
+        b"\x04\x01\0\x50\0\0\0\x01user\0a b\0",
+        b"\x04\x01\0\x50\0\0\0\x01user\0\xff\0",
+        &long,
+        &long_name,
+    ] {
+        let transcript = play(&script(request, &[]));
+        assert!(
+            matches!(&*transcript.steps, [Step::Close(Some(_))]),
+            "{request:?}: {transcript:?}"
+        );
+        assert_eq!(*transcript.to_program, *SOCKS4_REJECTED, "{request:?}");
+    }
+    let incomplete = play(&script(b"\x04\x01\0\x50\x7f\0\0\x01user", &[]));
+    assert!(matches!(&*incomplete.steps, [Step::Close(Some(Fault::Malformed(_)))]));
+    assert_eq!(*incomplete.to_program, *b"");
+}
+
+#[test]
+fn socks4_is_rejected_where_a_password_is_needed_and_the_log_says_what_to_do() {
+    let request = script(b"\x04\x01\0\x50\x7f\0\0\x01user\0", &[]);
+    let transcript = play(&Script { has_password: true, ..request });
     assert_eq!(transcript.steps, [Step::Close(Some(Fault::Socks4))]);
-    assert_eq!(*transcript.to_program, *b"\0\x5b\0\0\0\0\0\0");
+    assert_eq!(*transcript.to_program, *SOCKS4_REJECTED);
     assert!(Fault::Socks4.to_string().contains("socks5h://"));
 }
 

@@ -28,8 +28,8 @@ pub(super) fn room(head: &[u8]) -> Vec<Header<'_>> {
     vec![EMPTY_HEADER; head.split(|&byte| byte == b'\n').count()]
 }
 
-/// A head whose first line has no byte above 0x7f. Programs send such bytes in URLs, and servers take them for what they
-/// stand for in percent-encoding (RFC 3986 §2.1).
+/// A head whose first line has no byte above 0x7f. Programs send such bytes in URLs, where they should be
+/// percent-encoded (RFC 3986 §2.1).
 pub(super) fn with_ascii_line(head: &[u8]) -> Cow<'_, [u8]> {
     let end = head.iter().position(|&byte| byte == b'\n').unwrap_or(head.len());
     let (line, rest) = head.split_at(end);
