@@ -1,4 +1,4 @@
-//! SOCKS4 and SOCKS4a. No RFC describes them; these are the documents of their authors:
+//! SOCKS4 and its version 4a. No RFC describes them; these are the documents of their authors:
 //! <https://www.openssh.com/txt/socks4.protocol> and <https://www.openssh.com/txt/socks4a.protocol>.
 
 use std::{collections::VecDeque, net::Ipv4Addr};
@@ -29,9 +29,23 @@ enum Socks4State {
     Ended,
 }
 
-/// What is wrong with a request.
+/// A request.
 #[derive(Debug)]
-struct Malformed(&'static str);
+struct Socks4Request {
+    command: u8,
+    host: String,
+    port: u16,
+    /// Its length in bytes.
+    len: usize,
+}
+
+/// Why there is no request.
+#[derive(Debug)]
+enum NoRequest {
+    /// It has not arrived completely.
+    Incomplete,
+    Malformed(&'static str),
+}
 
 /// One connection of a program that speaks SOCKS4.
 #[derive(Debug)]
@@ -57,12 +71,9 @@ impl Socks4 {
                 return self.fail(Fault::Socks4);
             }
             match self.read_request() {
-                Ok(None) => return,
-                Ok(Some((command, target, len))) => {
-                    self.inbox.take(len);
-                    self.obey(command, target);
-                }
-                Err(Malformed(words)) => self.fail(Fault::Malformed(words.into())),
+                Ok(request) => self.obey(&request),
+                Err(NoRequest::Incomplete) => return,
+                Err(NoRequest::Malformed(words)) => self.fail(Fault::Malformed(words.into())),
             }
         }
         let rest = self.inbox.take_all();
@@ -71,34 +82,29 @@ impl Socks4 {
         }
     }
 
-    /// Version, command, port, address, user, and in SOCKS4a a name. Returns the command, the host and the port, and
-    /// the length of the request. `None`: it has not arrived completely.
-    fn read_request(&self) -> Result<Option<(u8, (String, u16), usize)>, Malformed> {
+    /// Version, command, port, address, user, and in version 4a a name.
+    fn read_request(&self) -> Result<Socks4Request, NoRequest> {
         let bytes = self.inbox.bytes();
-        let Some((&[_version, command, port_high, port_low, a, b, c, d], names)) =
-            bytes.split_first_chunk()
-        else {
-            return Ok(None);
-        };
-        let Some((_user, rest)) = split_name(names)? else { return Ok(None) };
-        let port = u16::from_be_bytes([port_high, port_low]);
+        let (&[_version, command, port_high, port_low, a, b, c, d], names) =
+            bytes.split_first_chunk().ok_or(NoRequest::Incomplete)?;
+        let (_user, mut rest) = split_name(names)?;
+        let mut host = Ipv4Addr::new(a, b, c, d).to_string();
         // "For version 4A, if the client cannot resolve the destination host's domain name to find its IP address, it
         // should set the first three bytes of DSTIP to NULL and the last byte to a non-zero value."
-        let is_named = [a, b, c] == [0; 3] && d != 0;
-        let (host, rest) = if is_named {
-            let Some((name, rest)) = split_name(rest)? else { return Ok(None) };
-            let name =
-                str::from_utf8(name).map_err(|_| Malformed("the target's name is no UTF-8"))?;
-            (name.to_owned(), rest)
-        } else {
-            (Ipv4Addr::new(a, b, c, d).to_string(), rest)
-        };
-        Ok(Some((command, (host, port), bytes.len() - rest.len())))
+        if [a, b, c] == [0; 3] && d != 0 {
+            let name;
+            (name, rest) = split_name(rest)?;
+            let words = "the name of the target is not UTF-8";
+            str::from_utf8(name).map_err(|_| NoRequest::Malformed(words))?.clone_into(&mut host);
+        }
+        let port = u16::from_be_bytes([port_high, port_low]);
+        Ok(Socks4Request { command, host, port, len: bytes.len() - rest.len() })
     }
 
-    fn obey(&mut self, command: u8, (host, port): (String, u16)) {
-        match Target::new(&host, port) {
-            _ if command != CONNECT => {
+    fn obey(&mut self, request: &Socks4Request) {
+        self.inbox.take(request.len);
+        match Target::new(&request.host, request.port) {
+            _ if request.command != CONNECT => {
                 self.fail(Fault::Unsupported("the SOCKS4 command BIND, or an unknown one"));
             }
             Ok(target) => {
@@ -160,15 +166,16 @@ impl Socks4 {
     }
 }
 
-/// Splits a name off, which ends with a zero. `None`: it has not arrived completely.
-fn split_name(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, Malformed> {
-    let end = bytes.iter().take(NAME_MAX + 1).position(|&byte| byte == 0);
-    match end {
+/// Splits a name off, which ends with a zero.
+fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), NoRequest> {
+    match bytes.iter().take(NAME_MAX + 1).position(|&byte| byte == 0) {
         Some(end) => {
             let (name, rest) = bytes.split_at(end);
-            Ok(Some((name, rest.get(1..).unwrap_or_default())))
+            Ok((name, rest.get(1..).unwrap_or_default()))
         }
-        None if bytes.len() > NAME_MAX => Err(Malformed("a name in its SOCKS request is too long")),
-        None => Ok(None),
+        None if bytes.len() > NAME_MAX => {
+            Err(NoRequest::Malformed("a name in its SOCKS request is too long"))
+        }
+        None => Err(NoRequest::Incomplete),
     }
 }
