@@ -7,7 +7,6 @@ use serde::Serialize;
 use tandem_node::{
     ClientConfig,
     client::{FlowConfig, Task},
-    limits::Limits,
     mode::{Mode, Oversize},
 };
 use tandem_server::transport::{TransportSetup, WorkFor};
@@ -255,15 +254,11 @@ impl ClientSetup {
         let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, modes);
         // A client is often started with the machine, and its proxy later.
         let usual = if self.programs.has_stdio() { Duration::ZERO } else { Duration::MAX };
-        let retry = self.retry.unwrap_or(HumanDuration(usual));
         let oversize = self.oversize;
         Ok(ClientConfig {
             hops: hops::read_when_written(self.retry, hops)?,
             task: Task::Forward(self.programs.udp(|flow| FlowConfig { oversize, ..flow })),
-            limits: Limits {
-                retry_mistakes: self.retry.is_some(),
-                ..hops::limits(self.timeout, Some(retry))
-            },
+            limits: hops::limits(self.timeout, self.retry, Some(usual)),
             seed: None,
         })
     }

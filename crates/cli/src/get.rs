@@ -279,10 +279,7 @@ impl Get {
         let transport = transport_for(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
         let hops = hops::read_when_written(self.retry, hops)?;
-        let limits = Limits {
-            retry_mistakes: self.retry.is_some(),
-            ..hops::limits(self.timeout, self.retry)
-        };
+        let limits = hops::limits(self.timeout, self.retry, None);
         Ok(CheckedGet { fetch, hops, limits, tls: tls_setup, mode })
     }
 

@@ -126,9 +126,17 @@ pub(crate) fn trying_again(error: &ClientError, retry_in: Duration) -> String {
 }
 
 /// Limits of a client that gives up on a silent server after `timeout`, before and after its first
-/// answer, and that tries again for the time `retry`.
-pub(crate) fn limits(timeout: Option<HumanDuration>, retry: Option<HumanDuration>) -> Limits {
-    let mut limits = Limits { retry: retry.map(Duration::from), ..Limits::default() };
+/// answer, and that tries again for the time `retry`, or for the usual time if the user says nothing.
+pub(crate) fn limits(
+    timeout: Option<HumanDuration>,
+    retry: Option<HumanDuration>,
+    usual: Option<Duration>,
+) -> Limits {
+    let mut limits = Limits {
+        retry: retry.map(Duration::from).or(usual),
+        retry_mistakes: retry.is_some(),
+        ..Limits::default()
+    };
     if let Some(timeout) = timeout {
         limits.setup_timeout = timeout.into();
         limits.connection_idle = timeout.into(); // QUIC makes it at least three probe timeouts

@@ -433,9 +433,7 @@ fn drop_counter<'a>(error: &io::Error, stats: &'a mut DriverStats) -> &'a mut u6
 pub(crate) fn open_error(error: &io::Error, kind: SocketKind) -> OsError {
     let is_any_port = !matches!(kind, SocketKind::Listen(_));
     match error.raw_os_error() {
-        number @ Some(libc::EADDRINUSE) if is_any_port => {
-            OsError { kind: io::ErrorKind::QuotaExceeded, number }
-        }
+        Some(libc::EADDRINUSE) if is_any_port => out_of_room(error),
         _ => os_error(error),
     }
 }
@@ -443,13 +441,15 @@ pub(crate) fn open_error(error: &io::Error, kind: SocketKind) -> OsError {
 /// Returns an error as a node gets it. One that says that the host has run out of descriptors or memory has the kind
 /// [`io::ErrorKind::QuotaExceeded`].
 pub(crate) fn os_error(error: &io::Error) -> OsError {
-    let number = error.raw_os_error();
-    match number {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-            OsError { kind: io::ErrorKind::QuotaExceeded, number }
-        }
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => out_of_room(error),
         _ => error.into(),
     }
+}
+
+/// Returns an error that says that the host has run out of something.
+pub(crate) fn out_of_room(error: &io::Error) -> OsError {
+    OsError { kind: io::ErrorKind::QuotaExceeded, number: error.raw_os_error() }
 }
 
 /// Creates a socket that is to listen at an address. On a kernel without IPv6, `[::]` becomes `0.0.0.0`.
@@ -497,7 +497,7 @@ fn check_system_calls() -> io::Result<()> {
 }
 
 /// Returns the unspecified address of the family of `peer`, with port 0.
-const fn any_address(peer: SocketAddr) -> SocketAddr {
+pub(crate) const fn any_address(peer: SocketAddr) -> SocketAddr {
     match peer {
         SocketAddr::V4(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
         SocketAddr::V6(_) => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),

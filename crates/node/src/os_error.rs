@@ -13,6 +13,13 @@ pub struct OsError {
     pub number: Option<i32>,
 }
 
+impl OsError {
+    /// Whether the host has no route to the address.
+    pub(crate) const fn is_unroutable(self) -> bool {
+        matches!(self.kind, io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable)
+    }
+}
+
 impl From<io::ErrorKind> for OsError {
     fn from(kind: io::ErrorKind) -> Self {
         Self { kind, number: None }

@@ -15,7 +15,6 @@ use tandem_server::{
     files::tokens,
     transport::{TransportSetup, WorkFor},
 };
-use tandem_units::HumanDuration;
 use tandem_wire::Template;
 
 use super::{
@@ -176,7 +175,7 @@ impl ConnectSetup {
         Ok(ClientConfig {
             hops: vec![hop],
             task: Task::Forward(Vec::new()),
-            limits: hops::limits(None, Some(HumanDuration(Duration::MAX))),
+            limits: hops::limits(None, None, Some(Duration::MAX)),
             seed: None,
         })
     }

@@ -149,7 +149,8 @@ impl Asks {
     }
 }
 
-/// How long a program waits that asks so many milliseconds after the event, and whether it gets the connection.
+/// Lets a program ask `asked` milliseconds after the event; a negative number is a time before it. Returns how long the
+/// program waits for its answer, and whether it gets the connection.
 fn wait(asks: Asks, happens: Happens, asked: i64) -> (Duration, bool) {
     let secret = Some(ResetSecret([1; 32]));
     let scenario = Scenario { reset_secret: secret, ..Scenario::new(1, 1) };

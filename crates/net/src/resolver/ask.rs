@@ -6,7 +6,7 @@
 use std::{
     collections::VecDeque,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -27,6 +27,7 @@ use super::{
     message::{Question, Reading, Reply},
     settings::Settings,
 };
+use crate::socket::any_address;
 
 /// The wait for an answer before the next server is asked. It doubles when all have been asked.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -155,12 +156,8 @@ async fn over_udp(
     question: &Question,
     message: &[u8],
 ) -> Result<Reading, Failure> {
-    let any: IpAddr = match server {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
     // Each question has a port of its own, which the kernel draws at random (RFC 5452 §9.2).
-    let socket = UdpSocket::bind((any, 0)).await?;
+    let socket = UdpSocket::bind(any_address(server)).await?;
     socket.connect(server).await?;
     socket.send(message).await?;
     let mut buffer = vec![0; DATAGRAM_MAX];

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::message::Reply;
 
-/// The most answers. When the cache is full of valid ones, it starts anew.
+/// The largest number of answers. A cache that is full of valid answers is emptied.
 const ENTRIES_MAX: usize = 4096;
 
 /// The longest time for which an answer is kept.

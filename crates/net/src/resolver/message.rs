@@ -57,7 +57,7 @@ impl Reply {
 }
 
 impl Question {
-    /// A question with a number that nobody else can guess.
+    /// Makes a question with a random ID, which an attacker cannot guess (RFC 5452 §9.2).
     pub(super) fn new(name: Name, kind: RecordType) -> Self {
         Self { id: Message::query().metadata.id, name, kind }
     }

@@ -38,6 +38,7 @@ use self::{
 };
 #[cfg(fuzzing)]
 pub use self::{message::model::run as run_message_model, service::model::run as run_https_model};
+use crate::socket::any_address;
 
 /// The longest wait for IPv6 addresses after the IPv4 addresses have come, before the first attempt: the Resolution
 /// Delay of RFC 8305 §8. Some name servers never answer AAAA queries.
@@ -209,32 +210,38 @@ async fn both_families(
     let ipv4 = ask(settings, name, RecordType::A, deadline);
     tokio::pin!(ipv6, ipv4);
     let mut families = Families::default();
-    // When the first attempt may begin; `Err`: it has begun.
-    let mut start: Result<Option<Instant>, Begun> = Ok(None);
+    let mut attempts = Attempts::NotYet;
     while families.ipv6.is_none() || families.ipv4.is_none() {
-        let begin = start.as_ref().ok().copied().flatten();
+        let begin = if let Attempts::At(begin) = attempts { Some(begin) } else { None };
         tokio::select! {
             biased;
             answer = &mut ipv6, if families.ipv6.is_none() => families.ipv6 = Some(answer),
             answer = &mut ipv4, if families.ipv4.is_none() => families.ipv4 = Some(answer),
             () = sleep_until(begin.unwrap_or(deadline)), if begin.is_some() => {
-                start = Err(Begun);
+                attempts = Attempts::Begun;
                 partial(in_order(families.addresses()));
             }
         }
-        if start == Ok(None) && families.addresses().into_iter().any(has_route) {
+        if attempts == Attempts::NotYet && families.addresses().into_iter().any(has_route) {
             let has_ipv6 = families.ipv6.is_some();
             let delay = if has_ipv6 { Duration::ZERO } else { RESOLUTION_DELAY };
-            start = Ok(Some(Instant::now() + delay));
+            attempts = Attempts::At(Instant::now() + delay);
         }
     }
     let addresses = families.addresses();
     if addresses.is_empty() { Err(families.why_none()) } else { Ok(addresses) }
 }
 
-/// Attempts have begun.
+/// Whether attempts to connect make sense.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Begun;
+enum Attempts {
+    /// There is no address yet to which the host has a route.
+    NotYet,
+    /// From this time on.
+    At(Instant),
+    /// The caller has got addresses for them.
+    Begun,
+}
 
 /// The addresses with those first to which the host has a route.
 fn in_order(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
@@ -247,12 +254,8 @@ fn in_order(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
 /// Returns whether the host has a route to this address. Connecting a UDP socket looks up the route
 /// and sends no packet.
 fn has_route(address: IpAddr) -> bool {
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let connect = || UdpSocket::bind((any, 0))?.connect((address, 443));
-    connect().is_ok()
+    let peer = SocketAddr::new(address, 443);
+    UdpSocket::bind(any_address(peer)).and_then(|socket| socket.connect(peer)).is_ok()
 }
 
 #[cfg(test)]

@@ -41,11 +41,8 @@ impl Prefix {
     /// The address at which the NAT64 reaches an IPv4 address (RFC 6052 §2.2).
     pub(super) fn address_of(&self, v4: Ipv4Addr) -> Ipv6Addr {
         let mut octets = [0; 16];
-        let bytes = usize::from(self.length / 8);
-        for (place, (to, from)) in octets.iter_mut().zip(self.address).enumerate() {
-            if place < bytes {
-                *to = from;
-            }
+        for (to, from) in octets.iter_mut().zip(self.address).take(usize::from(self.length / 8)) {
+            *to = from;
         }
         for (place, octet) in places(self.length).zip(v4.octets()) {
             if let Some(to) = octets.get_mut(place) {

@@ -106,11 +106,12 @@ impl Resolver {
         // needed for connection establishment."
         running.push(self.news_of_name(host.to_owned(), parts.clone()).boxed());
         while !search.is_complete() {
+            let due = search.due();
             tokio::select! {
                 biased;
                 Some(news) = news.recv() => search.learn(news),
                 Some(news) = running.next() => search.learn(news),
-                () = sleep_until(search.due().unwrap_or_else(Instant::now)), if search.due().is_some() => {}
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
             }
             for target in search.new_targets() {
                 running.push(self.news_of_name(target, parts.clone()).boxed());
@@ -127,7 +128,7 @@ impl Resolver {
     async fn news_of_name(&self, host: String, parts: mpsc::UnboundedSender<News>) -> News {
         let part = |addresses| {
             let news = News::Addresses(host.clone(), Ok(addresses), Progress::Partial);
-            drop(parts.send(news)); // nobody may wait for it any more
+            drop(parts.send(news)); // the search may have ended, and then nobody reads it
         };
         let result = self.resolve(&host, part).await;
         News::Addresses(host, result, Progress::Complete)
@@ -283,7 +284,7 @@ impl Search {
         has_records && self.names.values().all(|found| found.is_complete)
     }
 
-    /// The servers to tell of, if a client can make use of them now and does not know them yet.
+    /// The servers that are known, if a client can use them now and was told of other ones before.
     fn part(&mut self) -> Option<Vec<ServiceEndpoint>> {
         let is_late = self.service_due().is_some_and(|due| Instant::now() >= due);
         let is_known = |service: &Service| self.addresses(service).is_some();

@@ -32,7 +32,7 @@ const ONLY_FOUR: &[IpAddr] = &[IpAddr::V4(FOUR)];
 enum Manner {
     /// It answers with this address.
     Is(IpAddr),
-    /// So many milliseconds later.
+    /// It answers with this address after a delay in milliseconds.
     Late(u64, IpAddr),
     /// It drops the first question.
     LostOnce(IpAddr),

@@ -46,7 +46,12 @@ use self::{
     stdio::{AllWritten, Stdio},
     stream::Stream,
 };
-use crate::{clock, ready::ReadyList, socket::os_error, stats::DriverStats};
+use crate::{
+    clock,
+    ready::ReadyList,
+    socket::{os_error, out_of_room},
+    stats::DriverStats,
+};
 
 /// The largest number of bytes of one read, whatever the node asks for.
 const READ_BYTES_MAX: usize = 256 * 1024;
@@ -426,9 +431,7 @@ fn connect_error(error: &io::Error, peer: SocketAddr) -> OsError {
     match error.raw_os_error() {
         // With IPv4 this says that no port is free. With IPv6 it may also say that the host has no
         // address, and another address of the peer may be reachable.
-        number @ Some(libc::EADDRNOTAVAIL) if peer.is_ipv4() => {
-            OsError { kind: io::ErrorKind::QuotaExceeded, number }
-        }
+        Some(libc::EADDRNOTAVAIL) if peer.is_ipv4() => out_of_room(error),
         _ => os_error(error),
     }
 }

@@ -5,7 +5,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::ErrorKind,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -226,10 +225,8 @@ impl Race {
     /// The candidate of an attempt that failed because this host has no route to IPv4 addresses.
     pub(super) fn unroutable(&self, index: usize, error: &ClientError) -> Option<Candidate> {
         let ClientError::Socket(error) = error else { return None };
-        let is_unroutable =
-            matches!(error.kind, ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable);
         let candidate = self.attempts.get(index)?.candidate;
-        (is_unroutable && candidate.address.is_ipv4()).then_some(candidate)
+        (error.is_unroutable() && candidate.address.is_ipv4()).then_some(candidate)
     }
 
     /// Adds candidates. Each address of a proxy is tried once.

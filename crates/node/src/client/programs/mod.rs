@@ -10,6 +10,7 @@ mod flows;
 mod local;
 mod own;
 mod owners;
+mod requests;
 mod splice;
 mod tcp;
 mod udp;

@@ -15,7 +15,7 @@ use crate::{
     impossible::impossible,
     quic::StreamId,
     reason::explain,
-    tcp::{Form, Outcome, TcpId},
+    tcp::{Form, Outcome, Splice, TcpId},
 };
 
 /// The most bytes of a program that are sent before its connection is granted. They are kept until then, so that they
@@ -87,10 +87,7 @@ impl Tcp {
         let Some(flow) = flows.get_mut(Source::Tcp(tcp)) else {
             return impossible("a program whose bytes pass unchanged has a target");
         };
-        if !flow.is_granted() {
-            flow.early.push_back(data.clone());
-            program.splice.halt(flow.early_bytes() >= EARLY_MAX);
-        }
+        flow.keep_early(&data, &mut program.splice);
         cx.stats.tcp.to_target_bytes += data.len() as u64;
         // The request may have to wait again since the driver was asked for these bytes.
         let Some(stream) = flow.life.stream() else { return program.splice.socket.on_read(&data) };
@@ -114,10 +111,7 @@ impl Tcp {
         let Some(flow) = flows.get_mut(Source::Tcp(tcp)) else { return };
         cx.stats.tcp.to_target_bytes += data.len() as u64;
         let stream = flow.life.stream();
-        if !flow.is_granted() {
-            flow.early.push_back(data.clone());
-            program.splice.halt(flow.early_bytes() >= EARLY_MAX);
-        }
+        flow.keep_early(&data, &mut program.splice);
         if let Some(stream) = stream {
             program.splice.stream.send(data, &mut cx.hop.tunnel, stream);
             cx.hop.wake();
@@ -237,7 +231,7 @@ impl Tcp {
         cx: &mut Context<'_>,
     ) {
         self.is_form_known = true;
-        self.on_answered(tcp);
+        self.take_asked(tcp);
         cx.stats.tcp.opened += 1;
         let Some(program) = self.programs.get_mut(&tcp) else {
             return impossible("a stream is of a program");
@@ -303,9 +297,13 @@ impl Flow {
         matches!(self.life, Life::Granted(_))
     }
 
-    /// The number of bytes that a program has sent before the grant.
-    fn early_bytes(&self) -> usize {
-        self.early.iter().map(Bytes::len).sum()
+    /// Keeps what a program sends before the grant. The program waits when this is enough.
+    fn keep_early(&mut self, data: &Bytes, splice: &mut Splice) {
+        if !self.is_granted() {
+            self.early.push_back(data.clone());
+            let kept = self.early.iter().map(Bytes::len).sum::<usize>();
+            splice.halt(kept >= EARLY_MAX);
+        }
     }
 }
 

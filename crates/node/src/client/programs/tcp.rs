@@ -1,5 +1,6 @@
-//! TCP connections of local programs, each of which gets a request stream through the tunnel: they come, ask for
-//! targets, and end. `splice` moves their bytes, and `local` speaks with programs that use the proxy port.
+//! TCP connections of local programs, each of which gets a request stream through the tunnel: they come and end.
+//! `requests` has what they ask for, `splice` moves their bytes, and `local` speaks with programs that use the proxy
+//! port.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -11,11 +12,7 @@ use std::{
 
 use tandem_wire::{Code, StrangerText};
 
-use super::{
-    Context, Source,
-    associate::Associations,
-    flows::{Flows, Life},
-};
+use super::{Context, Source, associate::Associations, flows::Flows, requests::Asked};
 use crate::{
     OsError,
     client::{
@@ -76,7 +73,7 @@ pub(super) struct Tcp {
     /// of these times.
     silent: VecDeque<(Instant, TcpId)>,
     /// When to look at the requests of connections that have not been answered.
-    unanswered: BTreeSet<(Instant, TcpId)>,
+    pub(super) unanswered: BTreeSet<(Instant, TcpId)>,
     pub(super) associations: Associations,
     next_id: u64,
     /// The form that the last hop takes, and whether it has granted a request in this form.
@@ -109,15 +106,6 @@ pub(super) struct Program {
     pub(super) is_silent: bool,
     /// The request for the target, until the proxy has granted it.
     pub(super) asked: Option<Asked>,
-}
-
-/// A program's request for a target that was not granted yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    /// When the program asked.
-    at: Instant,
-    /// When to look at the request.
-    due: Instant,
 }
 
 impl Tcp {
@@ -298,123 +286,6 @@ impl Tcp {
         }
     }
 
-    /// Requests the connections that wait, after the tunnel has come up or the proxy has allowed more
-    /// streams.
-    pub(super) fn request_waiting(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
-        for tcp in flows.waiting_tcp() {
-            if !self.request(tcp, flows, cx) {
-                return;
-            }
-        }
-    }
-
-    /// Adds a flow to a target for a program, and requests it if that is possible now.
-    pub(super) fn connect(
-        &mut self,
-        tcp: TcpId,
-        config: FlowConfig,
-        flows: &mut Flows,
-        cx: &mut Context<'_>,
-    ) {
-        flows.remove(Source::Tcp(tcp)); // the target before has ended
-        flows.insert(Source::Tcp(tcp), Request { config, carries_quic: false });
-        self.ask(tcp, flows, cx);
-    }
-
-    /// Requests the connection that a program has just asked for, as soon as that is possible.
-    fn ask(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
-        let Some(program) = self.programs.get_mut(&tcp) else {
-            return impossible("it is a program that asks");
-        };
-        let asked = Asked { at: cx.now, due: cx.now + cx.limits.request_wait };
-        if let Some(before) = program.asked.replace(asked) {
-            self.unanswered.remove(&(before.due, tcp));
-        }
-        self.unanswered.insert((asked.due, tcp));
-        self.request(tcp, flows, cx);
-    }
-
-    /// Notes that a program's request was granted.
-    pub(super) fn on_answered(&mut self, tcp: TcpId) {
-        let asked = self.programs.get_mut(&tcp).and_then(|program| program.asked.take());
-        if let Some(Asked { due, .. }) = asked {
-            self.unanswered.remove(&(due, tcp));
-        }
-    }
-
-    /// Refuses the programs whose requests were not answered in time.
-    pub(super) fn refuse_unanswered(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
-        while let Some(&(at, tcp)) = self.unanswered.first()
-            && at <= cx.now
-        {
-            self.unanswered.pop_first();
-            let asked = self.programs.get_mut(&tcp).and_then(|program| program.asked.as_mut());
-            let (Some(asked), Some(flow)) = (asked, flows.get(Source::Tcp(tcp))) else {
-                continue; // the program has given its target up
-            };
-            let patience = match flow.life {
-                Life::Requested(_) => cx.limits.request_wait + cx.limits.answer_wait,
-                _ => cx.limits.request_wait,
-            };
-            asked.due = asked.at + patience;
-            if asked.due > cx.now {
-                self.unanswered.insert((asked.due, tcp));
-                continue;
-            }
-            let peer = cx.hop.peer.settings.authority.clone();
-            let error = ClientError::NoAnswer { peer, timeout: patience };
-            Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
-            self.fail(tcp, error, flows, cx);
-        }
-    }
-
-    /// Requests the connection that a program waits for, if that is possible now. `false`: the tunnel is not up, or
-    /// the proxy allows no more streams.
-    pub(super) fn request(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) -> bool {
-        if !cx.hop.is_up {
-            return false;
-        }
-        let source = Source::Tcp(tcp);
-        let (Some(program), Some(flow)) = (self.programs.get_mut(&tcp), flows.get_mut(source))
-        else {
-            return impossible("only the flow of a connection waits");
-        };
-        let form = if cx.hop.takes_extended_connect() { self.form } else { Form::Classic };
-        let Some(stream) = cx.hop.request_tcp(&flow.request.config, form) else { return false };
-        program.splice.stream = TunnelStream::new(form);
-        for data in &flow.early {
-            program.splice.stream.send(data.clone(), &mut cx.hop.tunnel, stream);
-        }
-        if program.local.is_none() {
-            program.splice.pull(&cx.hop.tunnel, stream, cx.outputs);
-        }
-        flows.set_life(source, Life::Requested(stream));
-        true
-    }
-
-    /// Gives the request stream of a program up that the proxy has not granted. The connection waits for another one.
-    /// `false`: it was granted.
-    pub(super) fn wait_again(
-        &mut self,
-        tcp: TcpId,
-        flows: &mut Flows,
-        cx: &mut Context<'_>,
-    ) -> bool {
-        let source = Source::Tcp(tcp);
-        let Some(Life::Requested(stream)) = flows.get(source).map(|flow| flow.life) else {
-            return false;
-        };
-        flows.set_life(source, Life::Waiting);
-        cx.hop.end_tcp(stream, Code::H3_REQUEST_CANCELLED);
-        // While the request had a stream, the program could wait for longer.
-        if let Some(asked) = self.programs.get_mut(&tcp).and_then(|it| it.asked.as_mut()) {
-            self.unanswered.remove(&(asked.due, tcp));
-            asked.due = asked.at + cx.limits.request_wait;
-            self.unanswered.insert((asked.due, tcp));
-        }
-        true
-    }
-
     /// Ends the connection that a program has to a target. Its stream is reset with this code.
     pub(super) fn disconnect(tcp: TcpId, code: Code, flows: &mut Flows, cx: &mut Context<'_>) {
         // A program may have none.
@@ -501,7 +372,7 @@ impl Tcp {
     ) {
         self.associations.end(tcp, flows, cx);
         flows.remove(Source::Tcp(tcp));
-        self.on_answered(tcp);
+        self.take_asked(tcp);
         let Some(program) = self.programs.remove(&tcp) else {
             return impossible("only a program that is there is forgotten");
         };

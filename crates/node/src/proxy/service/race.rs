@@ -112,11 +112,9 @@ impl Race {
 
     /// Whether a look-up may now find another address for the one that the client has named. It is said once.
     pub(in crate::proxy) fn wants_nat64(&mut self) -> bool {
-        let is_unroutable = matches!(
-            self.last_error.kind,
-            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable
-        );
-        let wants = self.further == Further::IfUnroutable && self.is_idle() && is_unroutable;
+        let wants = self.further == Further::IfUnroutable
+            && self.is_idle()
+            && self.last_error.is_unroutable();
         if wants {
             self.further = Further::Nothing;
         }

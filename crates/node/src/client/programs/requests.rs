@@ -1,0 +1,145 @@
+//! Requests for the targets of programs: when they leave, when they are made again, and how long a program waits.
+
+use std::time::Instant;
+
+use tandem_wire::Code;
+
+use super::{
+    Context, Source,
+    flows::{Flows, Life},
+    tcp::Tcp,
+};
+use crate::{
+    client::{FlowConfig, chain::Request},
+    error::ClientError,
+    impossible::impossible,
+    tcp::{Form, TcpId, TunnelStream},
+};
+
+/// A program's request for a target that was not granted yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// When the program asked.
+    at: Instant,
+    /// When to look at the request.
+    due: Instant,
+}
+
+impl Tcp {
+    /// Requests the connections that wait, after the tunnel has come up or the proxy has allowed more
+    /// streams.
+    pub(super) fn request_waiting(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
+        for tcp in flows.waiting_tcp() {
+            if !self.request(tcp, flows, cx) {
+                return;
+            }
+        }
+    }
+
+    /// Adds a flow to a target for a program, and requests it if that is possible now.
+    pub(super) fn connect(
+        &mut self,
+        tcp: TcpId,
+        config: FlowConfig,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        flows.remove(Source::Tcp(tcp)); // the target before has ended
+        flows.insert(Source::Tcp(tcp), Request { config, carries_quic: false });
+        self.ask(tcp, flows, cx);
+    }
+
+    /// Requests the connection that a program has just asked for, as soon as that is possible.
+    pub(super) fn ask(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
+        self.take_asked(tcp); // of the target before
+        self.put_asked(tcp, Asked { at: cx.now, due: cx.now + cx.limits.request_wait });
+        self.request(tcp, flows, cx);
+    }
+
+    /// Notes what a program has asked for, and when to look at it.
+    fn put_asked(&mut self, tcp: TcpId, asked: Asked) {
+        let Some(program) = self.programs.get_mut(&tcp) else {
+            return impossible("it is a program that asks");
+        };
+        program.asked = Some(asked);
+        self.unanswered.insert((asked.due, tcp));
+    }
+
+    /// Forgets that a program waits for an answer. `None`: it does not.
+    pub(super) fn take_asked(&mut self, tcp: TcpId) -> Option<Asked> {
+        let asked = self.programs.get_mut(&tcp)?.asked.take()?;
+        self.unanswered.remove(&(asked.due, tcp));
+        Some(asked)
+    }
+
+    /// Refuses the programs whose requests were not answered in time.
+    pub(super) fn refuse_unanswered(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
+        while let Some(&(at, tcp)) = self.unanswered.first()
+            && at <= cx.now
+        {
+            self.unanswered.pop_first();
+            let (Some(asked), Some(flow)) = (self.take_asked(tcp), flows.get(Source::Tcp(tcp)))
+            else {
+                continue; // the program has given its target up
+            };
+            let patience = match flow.life {
+                Life::Requested(_) => cx.limits.request_wait + cx.limits.answer_wait,
+                _ => cx.limits.request_wait,
+            };
+            let due = asked.at + patience;
+            if due > cx.now {
+                self.put_asked(tcp, Asked { due, ..asked });
+                continue;
+            }
+            let peer = cx.hop.peer.settings.authority.clone();
+            let error = ClientError::NoAnswer { peer, timeout: patience };
+            Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
+            self.fail(tcp, error, flows, cx);
+        }
+    }
+
+    /// Requests the connection that a program waits for, if that is possible now. `false`: the tunnel is not up, or
+    /// the proxy allows no more streams.
+    pub(super) fn request(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) -> bool {
+        if !cx.hop.is_up {
+            return false;
+        }
+        let source = Source::Tcp(tcp);
+        let (Some(program), Some(flow)) = (self.programs.get_mut(&tcp), flows.get_mut(source))
+        else {
+            return impossible("only the flow of a connection waits");
+        };
+        let form = if cx.hop.takes_extended_connect() { self.form } else { Form::Classic };
+        let Some(stream) = cx.hop.request_tcp(&flow.request.config, form) else { return false };
+        program.splice.stream = TunnelStream::new(form);
+        for data in &flow.early {
+            program.splice.stream.send(data.clone(), &mut cx.hop.tunnel, stream);
+        }
+        if program.local.is_none() {
+            program.splice.pull(&cx.hop.tunnel, stream, cx.outputs);
+        }
+        flows.set_life(source, Life::Requested(stream));
+        true
+    }
+
+    /// Gives the request stream of a program up that the proxy has not granted. The connection waits for another one.
+    /// `false`: it was granted.
+    pub(super) fn wait_again(
+        &mut self,
+        tcp: TcpId,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let source = Source::Tcp(tcp);
+        let Some(Life::Requested(stream)) = flows.get(source).map(|flow| flow.life) else {
+            return false;
+        };
+        flows.set_life(source, Life::Waiting);
+        cx.hop.end_tcp(stream, Code::H3_REQUEST_CANCELLED);
+        // While the request had a stream, the program could wait for longer.
+        if let Some(asked) = self.take_asked(tcp) {
+            self.put_asked(tcp, Asked { due: asked.at + cx.limits.request_wait, ..asked });
+        }
+        true
+    }
+}
