@@ -66,10 +66,20 @@ async fn serve(table: Table) -> SocketAddr {
     serve_and_hold(table).await.0
 }
 
+/// Takes a port that is free for UDP and for TCP. Other tests may have taken the second one.
+async fn bind_both() -> (UdpSocket, TcpListener) {
+    for _ in 0..100 {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        if let Ok(listener) = TcpListener::bind(socket.local_addr().unwrap()).await {
+            return (socket, listener);
+        }
+    }
+    panic!("no port is free for UDP and for TCP");
+}
+
 async fn serve_and_hold(table: Table) -> (SocketAddr, JoinHandle<()>) {
-    let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
-    let address = socket.local_addr().unwrap();
-    let listener = TcpListener::bind(address).await.unwrap();
+    let (socket, listener) = bind_both().await;
+    let (socket, address) = (Arc::new(socket), listener.local_addr().unwrap());
     let table = Arc::new(table);
     let over_tcp = Arc::clone(&table);
     tokio::spawn(async move {
