@@ -20,7 +20,7 @@ pub(super) struct Filter {
     first: u32,
     thread_at: u32,
     /// Random, so that clients cannot compute which node gets their first packet.
-    key: u32,
+    pub(super) key: u32,
 }
 
 impl Filter {
@@ -96,21 +96,29 @@ impl Filter {
 
     /// Puts the lane in the place of the prefix.
     #[cfg(target_os = "linux")]
-    fn lane(self) -> [libc::sock_filter; 12] {
+    fn lane(self) -> [libc::sock_filter; 19] {
         use code::{
             ADD_X, AND, COPY_TO_X, HASH, LANE, LOAD, MULTIPLY, PREFIX, REMAINDER, SHIFT_RIGHT,
-            STORE, step,
+            STORE, XOR_X, step,
         };
 
         let Self { lanes, key, .. } = self;
         [
             // The address alone (the /64 of IPv6) chooses two of the lane's three bits, so that packets from one
             // address fill at most two lanes. The port chooses the last bit, which separates clients that share an
-            // address.
+            // address. One multiplication would leave neighbouring addresses in one place with some keys. The two
+            // others are those of lowbias32 (https://nullprogram.com/blog/2018/07/31/).
             step(LOAD, PREFIX),
             step(MULTIPLY, key),
+            step(COPY_TO_X, 0),
             step(SHIFT_RIGHT, 16),
-            step(AND, 3),
+            step(XOR_X, 0),
+            step(MULTIPLY, 0x7feb_352d),
+            step(COPY_TO_X, 0),
+            step(SHIFT_RIGHT, 15),
+            step(XOR_X, 0),
+            step(MULTIPLY, 0x846c_a68b),
+            step(SHIFT_RIGHT, 30),
             step(MULTIPLY, 2),
             step(COPY_TO_X, 0),
             step(LOAD, HASH),

@@ -119,7 +119,7 @@ fn an_address_has_two_lanes_and_a_connection_has_one() {
     let listeners = open("127.0.0.1:0", 0);
     let address = listeners.local_addr().unwrap();
     let mut of_all = BTreeSet::new();
-    for ip in 1..30 {
+    for ip in 1..60 {
         let mut of_address = BTreeSet::new();
         for _ in 0..30 {
             let client = UdpSocket::bind((Ipv4Addr::new(127, 0, 3, ip), 0)).unwrap();
@@ -136,6 +136,26 @@ fn an_address_has_two_lanes_and_a_connection_has_one() {
         of_all.append(&mut of_address);
     }
     assert_eq!(of_all.len(), usize::from(LANES_MAX));
+}
+
+#[test]
+fn neighbouring_addresses_use_all_lanes_whatever_the_key_is() {
+    let mut listeners = open("127.0.0.1:0", 0);
+    let address = listeners.local_addr().unwrap();
+    for key in [1, 3, 0x1_0001, 0x4000_0001, 0x8000_0001, u32::MAX] {
+        listeners.filter.key = key;
+        listeners.take_new_connections(Others::None).unwrap();
+        let mut lanes = BTreeSet::new();
+        for ip in 1..60 {
+            for _ in 0..8 {
+                let client = UdpSocket::bind((Ipv4Addr::new(127, 0, 3, ip), 0)).unwrap();
+                client.send_to(&[0x40, 0, 9, 9], address).unwrap();
+                let socket = socket_that_received(&listeners, 4);
+                lanes.insert(socket % usize::from(listeners.lanes));
+            }
+        }
+        assert_eq!(lanes.len(), usize::from(LANES_MAX), "{key:#x}");
+    }
 }
 
 #[test]
