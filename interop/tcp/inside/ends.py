@@ -25,7 +25,8 @@ class Connection(socketserver.StreamRequestHandler):
         except OSError:  # an RST may come at any time
             end = "RST"
         if end:
-            print(f"{self.command}: {self.length} bytes and {end}", file=sys.stderr, flush=True)
+            # One call, so that the lines of two threads do not mix.
+            sys.stderr.write(f"{self.command}: {self.length} bytes and {end}\n")
 
     def talk(self) -> str | None:
         """Does what the first line says, and returns how the client ended the connection."""
