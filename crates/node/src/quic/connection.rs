@@ -1,6 +1,8 @@
 //! One QUIC connection: streams and datagrams.
 
 mod log;
+mod path;
+mod streams;
 
 use std::{
     net::SocketAddr,
@@ -17,6 +19,7 @@ use tandem_congestion::{Applied, Feedback, Passed};
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::{Code, Slice, TunnelInfo};
 
+pub(crate) use self::streams::{Direction, SendDatagram, StreamGone, Write};
 use super::{
     AckPolicy, DatagramId, Delivery, Read, StreamId,
     ack_gate::AckGate,
@@ -24,6 +27,7 @@ use super::{
     config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
     convert::{from_noq, from_noq_rate, to_noq, to_varint},
     delivery::Deliveries,
+    ecn::EcnUse,
     endpoint::earliest,
     observed::{HEADERS, Observer},
     pep::Passage,
@@ -35,40 +39,6 @@ use crate::{beside::Path, node::Transmit, seal::Secrets, stats::ConnectionStats,
 /// datagrams of 1452 bytes. GSO (generic segmentation offload) would take more than five times as
 /// many.
 const MAX_SEGMENTS: NonZeroUsize = NonZeroUsize::new(10).expect("ten is not zero");
-
-/// The direction of data on a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// Both directions.
-    Bidirectional,
-    /// Only the direction from the end that opened the stream.
-    Unidirectional,
-}
-
-/// The result of a write to a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Write {
-    /// The engine took all bytes.
-    Done,
-    /// The engine took only a part. An event follows when there is room again.
-    Blocked,
-}
-
-/// The error for a stream that cannot send any more, because the peer stopped it or because it was
-/// reset or finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StreamGone;
-
-/// The result of sending a datagram.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum SendDatagram {
-    /// The engine took the datagram.
-    Taken,
-    /// The engine holds a full burst already, so it returns the datagram.
-    Blocked(Bytes),
-    /// The datagram fits no packet of this connection, or the peer accepts no datagrams.
-    TooLarge,
-}
 
 /// The estimates that a connection's congestion controller has of its path.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +83,10 @@ pub(crate) struct Connection {
     moves: u64,
     /// The slices and numbers of the packets that were made last.
     slices: Vec<(Slice, u64)>,
+    ecn: EcnUse,
+    is_client: bool,
+    /// When the first packet of a client left that has to be acknowledged, since an authentic packet came.
+    awaits: Option<Instant>,
     has_qlog: bool,
 }
 
@@ -144,6 +118,7 @@ impl Connection {
         let receiver = Receiver::new(windows);
         let acks = AckGate::new(acks);
         let has_qlog = hooks.observer.has_qlog();
+        let is_client = inner.side().is_client();
         Self {
             inner,
             hooks,
@@ -153,6 +128,9 @@ impl Connection {
             at: None,
             moves: 0,
             slices: Vec::new(),
+            ecn: EcnUse::new(is_client),
+            is_client,
+            awaits: None,
             has_qlog,
         }
     }
@@ -287,15 +265,6 @@ impl Connection {
         self.inner.ping();
     }
 
-    /// Lets packets take another path to the peer at once, or a path again on which nothing could be sent.
-    ///
-    /// RFC 9000 §9.5: "An endpoint MUST NOT use the same connection ID when sending from more than one local address",
-    /// so that the engine uses another one from now on. It also forgets how often its probes have gone unanswered.
-    pub(crate) fn change_path(&mut self, now: Instant) {
-        self.acks.open();
-        self.inner.handle_network_change(None, now);
-    }
-
     /// Gives a datagram to the engine.
     pub(crate) fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
         self.acks.open();
@@ -425,6 +394,7 @@ impl Connection {
             // RFC 9000 §9.5: an endpoint that moves on purpose uses a new connection ID on its new path.
             self.moves += u64::from(at.id != id);
             *at = ArrivedBy { remote, id, changed: Some(now) };
+            self.ecn.on_path_changed();
         }
         at.id = id;
     }
@@ -474,17 +444,6 @@ impl Connection {
             to_peer_bytes: stats.udp_tx.bytes,
             from_peer_bytes: stats.udp_rx.bytes,
         }
-    }
-
-    /// The number of packets that were sent and that the peer has to acknowledge (RFC 9000 §13.2.1).
-    pub(crate) fn eliciting_packets(&self) -> u64 {
-        let (sent, _) = self.hooks.observer.lock().traffic();
-        sent.packets - sent.ack_only_packets
-    }
-
-    /// The number of authentic packets that came from the peer.
-    pub(crate) fn received_packets(&self) -> u64 {
-        self.hooks.observer.lock().traffic().1.packets
     }
 
     /// The bytes of IPv4 packets that came from the peer.
@@ -552,7 +511,15 @@ impl Connection {
         if transmit.is_none() {
             self.acks.close(self.hooks.observer.lock().take_has_acked());
         }
-        transmit.map(|transmit| from_noq(&transmit))
+        let mut transmit = from_noq(&transmit?);
+        if self.is_client && self.awaits.is_none() && self.hooks.observer.lock().take_has_elicited()
+        {
+            self.awaits = Some(now);
+        }
+        if !self.ecn.arrives() && transmit.ecn.is_some() && !self.may_mark(now) {
+            transmit.ecn = None;
+        }
+        Some(transmit)
     }
 
     /// Handles an event of the engine's endpoint, such as a packet that arrived.
@@ -560,7 +527,7 @@ impl Connection {
         self.begin_log(now);
         self.inner.handle_event(event);
         self.end_log();
-        let arrived = self.hooks.observer.lock().take_arrived();
+        let arrived = self.note_arrivals();
         let may_send = arrived.has_acks && self.hooks.deliveries.take_held_back();
         let smoothed_rtt = self.smoothed_rtt();
         self.acks.on_arrived(now, &arrived, may_send, smoothed_rtt);

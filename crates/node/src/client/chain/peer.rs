@@ -62,12 +62,6 @@ pub(in crate::client) struct Peer {
     connected: Option<Instant>,
     /// When to give up, while the connection is being set up.
     pub(in crate::client) deadline: Option<Instant>,
-    /// When the first packet left that the peer has to acknowledge, since a packet of the connection came from it.
-    awaits: Option<Instant>,
-    /// How many packets that it has to acknowledge had left when something came.
-    eliciting: u64,
-    /// How many packets of the connection had come from the peer when that packet left.
-    arrived: u64,
     /// Whether nothing can arrive, so that silence is no failure.
     is_paused: bool,
     /// The silence after which a tunnel counts as lost.
@@ -86,9 +80,6 @@ impl Peer {
             started: None,
             connected: None,
             deadline: None,
-            awaits: None,
-            eliciting: 0,
-            arrived: 0,
             is_paused: false,
             idle: limits.connection_idle.min(limits.tunnel_idle),
             suspicion: None,
@@ -209,20 +200,16 @@ impl Peer {
         payload: BytesMut,
     ) {
         self.suspicion = None;
-        let Some((endpoint, id)) = &mut self.endpoint else { return }; // it is not connected to
-        endpoint.handle_datagram(now, from, ecn, payload);
-        // What a stranger sends is no sign of life.
-        if let Some(connection) = endpoint.peek(*id).filter(|_| self.awaits.is_some())
-            && connection.received_packets() != self.arrived
-        {
-            self.awaits = None;
-            self.eliciting = connection.eliciting_packets();
+        if let Some((endpoint, _)) = &mut self.endpoint {
+            endpoint.handle_datagram(now, from, ecn, payload);
         }
     }
 
     /// When the peer has been silent for so long that a tunnel to it counts as lost.
-    pub(in crate::client) fn silent_at(&self) -> Option<Instant> {
-        Some(self.awaits.filter(|_| self.is_connected() && !self.is_paused)? + self.idle)
+    pub(in crate::client) fn silent_at(&mut self) -> Option<Instant> {
+        let (endpoint, id) = self.endpoint.as_mut().filter(|_| !self.is_paused)?;
+        let awaits = endpoint.peek(*id)?.awaits_since()?;
+        self.connected.map(|_| awaits + self.idle)
     }
 
     /// Whether the peer has just become too silent.
@@ -240,8 +227,9 @@ impl Peer {
     /// Lets a connection send at once that could not send for a while, or whose packets take another path. The first
     /// of a chain `is_outermost`: the others do not see the path.
     pub(in crate::client) fn resume(&mut self, now: Instant, is_outermost: bool) {
-        (self.suspicion, self.awaits, self.is_paused) = (None, None, false);
+        (self.suspicion, self.is_paused) = (None, false);
         if let Some(mut carrier) = self.carrier() {
+            carrier.quic().forget_silence();
             if is_outermost {
                 carrier.quic().change_path(now);
             } else {
@@ -288,12 +276,6 @@ impl Peer {
         }
         while let Some(id) = endpoint.next_ready() {
             if let Some(transmit) = endpoint.poll_transmit(now, id, buf) {
-                if let Some(connection) = endpoint.peek(id).filter(|_| self.awaits.is_none())
-                    && connection.eliciting_packets() != self.eliciting
-                {
-                    self.awaits = Some(now);
-                    self.arrived = connection.received_packets();
-                }
                 return Some(transmit);
             }
         }

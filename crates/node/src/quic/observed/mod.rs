@@ -23,7 +23,7 @@ use noq_proto::{
     },
     transport_parameters::TransportParameters,
 };
-use tandem_wire::{QuicFrameKind, QuicFrames};
+use tandem_wire::{QuicFrameKind, QuicFrames, VarInt};
 
 pub(super) use self::ledger::HEADERS;
 use self::ledger::LayerPacket;
@@ -43,10 +43,17 @@ pub(super) struct Observed {
     received: Traffic,
     /// The 1-RTT packets that arrived since this was last taken.
     arrived: Arrived,
+    /// Whether a 1-RTT packet was sent that must be acknowledged since this was last taken.
+    has_elicited: bool,
     /// Whether an ACK frame was sent since this was last taken.
     has_acked: bool,
     /// The largest packet number of a 1-RTT packet that has arrived.
     largest: Option<u64>,
+    /// The largest packet number of a 1-RTT packet that was sent.
+    largest_sent: Option<u64>,
+    /// The largest one that was acknowledged, while somebody wants to know it.
+    largest_acked: Option<u64>,
+    wants_acked: bool,
     /// The place of the connection in a chain.
     layer: Option<Layer>,
     /// What the qlog begins with, until it has begun.
@@ -67,6 +74,8 @@ struct QlogStart {
 /// What arrived, as far as it matters for when to acknowledge it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrived {
+    /// Whether a packet arrived.
+    pub(super) any: bool,
     /// How many packets with data arrived.
     pub(super) with_data: u64,
     /// Whether a packet had an ACK frame.
@@ -76,6 +85,17 @@ pub(super) struct Arrived {
     pub(super) is_urgent: bool,
     /// Whether a packet number was missing, or arrived late.
     pub(super) is_out_of_order: bool,
+}
+
+/// How far the two ends of a connection have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// The number of authentic packets that have arrived.
+    pub(super) received: u64,
+    /// The largest packet number of a 1-RTT packet that was sent.
+    pub(super) largest_sent: Option<u64>,
+    /// The largest one that the peer has acknowledged.
+    pub(super) largest_acked: Option<u64>,
 }
 
 /// The contents of one packet.
@@ -209,9 +229,29 @@ impl Observed {
         std::mem::take(&mut self.arrived)
     }
 
+    /// Takes whether a 1-RTT packet was sent since the last call that must be acknowledged.
+    pub(super) fn take_has_elicited(&mut self) -> bool {
+        std::mem::take(&mut self.has_elicited)
+    }
+
     /// Takes whether an ACK frame was sent since the last call.
     pub(super) fn take_has_acked(&mut self) -> bool {
         std::mem::take(&mut self.has_acked)
+    }
+
+    /// Sets whether somebody wants to know which packets are acknowledged.
+    pub(super) const fn want_acked(&mut self, is_wanted: bool) {
+        self.wants_acked = is_wanted;
+    }
+
+    /// How far the two ends have come.
+    pub(super) const fn progress(&self) -> Progress {
+        let Self { received, largest_sent, largest_acked, .. } = self;
+        Progress {
+            received: received.packets,
+            largest_sent: *largest_sent,
+            largest_acked: *largest_acked,
+        }
     }
 
     /// What was sent, and what was received.
@@ -235,11 +275,20 @@ impl Observed {
         let is_next = self.largest.is_none_or(|largest| packet_number == largest + 1);
         self.largest = self.largest.max(Some(packet_number));
         let arrived = &mut self.arrived;
+        arrived.any = true;
         arrived.with_data += u64::from(contents.has_data());
         arrived.has_acks |= contents.ack_frames > 0;
         arrived.is_urgent |= contents.has_others;
         arrived.is_out_of_order |= !is_next;
     }
+}
+
+/// The largest packet number that a packet acknowledges. RFC 9000 §19.3: the field Largest Acknowledged follows the type
+/// of an ACK frame, which has one byte.
+fn largest_acked(payload: &[u8]) -> Option<u64> {
+    let acks = QuicFrames::new(payload).filter(|it| it.kind == QuicFrameKind::Ack);
+    let largest = acks.map(|ack| VarInt::decode(&mut ack.frame.get(1..)?).ok().map(VarInt::get));
+    largest.max().flatten()
 }
 
 /// TLS settings that tell an observer of all packets.
@@ -383,6 +432,10 @@ impl PacketKey for ObservedKey {
         let (contents, inner) = observed.read(parts.1);
         contents.add_to(&mut observed.sent, len);
         observed.has_acked |= contents.ack_frames > 0;
+        if self.packet_type == PacketType::OneRtt {
+            observed.largest_sent = Some(packet);
+            observed.has_elicited |= !contents.is_ack_only();
+        }
         self.key.encrypt(path_id, packet, buf, header_len);
         if let Some(layer) = &observed.layer {
             layer.on_sent(&LayerPacket { tag: Tag::of(buf), size: len as u64, contents, inner });
@@ -409,6 +462,9 @@ impl PacketKey for ObservedKey {
         contents.add_to(&mut observed.received, size);
         if self.packet_type == PacketType::OneRtt {
             observed.on_arrived(&contents, packet);
+            if observed.wants_acked && contents.ack_frames > 0 {
+                observed.largest_acked = observed.largest_acked.max(largest_acked(payload));
+            }
         }
         if let Some(layer) = &observed.layer {
             layer.on_received(LayerPacket { tag, size: size as u64, contents, inner });

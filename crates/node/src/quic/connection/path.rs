@@ -1,0 +1,59 @@
+//! The path of a connection: another one, silence on it, and marks that do not arrive.
+
+use std::time::Instant;
+
+use super::Connection;
+use crate::quic::observed::Arrived;
+
+impl Connection {
+    /// Lets packets take another path to the peer at once, or a path again on which nothing could be sent.
+    ///
+    /// RFC 9000 §9.5: "An endpoint MUST NOT use the same connection ID when sending from more than one local address",
+    /// so that the engine uses another one from now on. It also forgets how often its probes have gone unanswered.
+    pub(crate) fn change_path(&mut self, now: Instant) {
+        self.acks.open();
+        self.ecn.on_path_changed();
+        self.inner.handle_network_change(None, now);
+    }
+
+    /// When the first packet left that the peer has to acknowledge (RFC 9000 §13.2.1), since an authentic packet came
+    /// from it. Only clients note it.
+    pub(crate) const fn awaits_since(&self) -> Option<Instant> {
+        self.awaits
+    }
+
+    /// Lets silence be counted anew.
+    pub(crate) const fn forget_silence(&mut self) {
+        self.awaits = None;
+    }
+
+    /// Whether a packet that leaves now may have an ECN mark.
+    pub(super) fn may_mark(&mut self, now: Instant) -> bool {
+        let smoothed_rtt = (!self.inner.is_handshaking()).then(|| self.smoothed_rtt());
+        let Self { ecn, hooks, .. } = self;
+        let mut observed = hooks.observer.lock();
+        let may_mark = ecn.may_mark(now, smoothed_rtt, || observed.progress());
+        observed.want_acked(true);
+        may_mark
+    }
+
+    /// Notes that a marked packet arrived.
+    pub(in crate::quic) const fn on_marked(&mut self) {
+        self.ecn.on_marked();
+    }
+
+    /// Takes what has arrived, and notes what it says of the path.
+    pub(super) fn note_arrivals(&mut self) -> Arrived {
+        let mut observed = self.hooks.observer.lock();
+        let arrived = observed.take_arrived();
+        if self.awaits.is_some() && arrived.any {
+            self.awaits = None;
+            observed.take_has_elicited();
+        }
+        if !self.ecn.arrives() {
+            self.ecn.on_arrived(&observed.progress());
+            observed.want_acked(!self.ecn.arrives());
+        }
+        arrived
+    }
+}

@@ -1,0 +1,37 @@
+//! What is said of streams and datagrams.
+
+use bytes::Bytes;
+
+/// The direction of data on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Both directions.
+    Bidirectional,
+    /// Only the direction from the end that opened the stream.
+    Unidirectional,
+}
+
+/// The result of a write to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// The engine took all bytes.
+    Done,
+    /// The engine took only a part. An event follows when there is room again.
+    Blocked,
+}
+
+/// The error for a stream that cannot send any more, because the peer stopped it or because it was
+/// reset or finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamGone;
+
+/// The result of sending a datagram.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SendDatagram {
+    /// The engine took the datagram.
+    Taken,
+    /// The engine holds a full burst already, so it returns the datagram.
+    Blocked(Bytes),
+    /// The datagram fits no packet of this connection, or the peer accepts no datagrams.
+    TooLarge,
+}
