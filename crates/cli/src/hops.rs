@@ -1,6 +1,12 @@
 //! The proxies on the way, for `get` and `client` alike.
 
-use std::{iter, ops::RangeInclusive, path::PathBuf, thread, time::Duration};
+use std::{
+    iter,
+    ops::RangeInclusive,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
 
 use tandem_node::{
     client::{HopConfig, TunnelMode},
@@ -104,24 +110,43 @@ pub(crate) fn say_lesser(authority: &str, agreement: Agreement, runs: &str) {
     }
 }
 
+/// The time after which a failure that lasts is told again. An attempt and the wait after it take up to 16 s, so that
+/// there is a line at least every 30 s.
+const TOLD_AGAIN: Duration = Duration::from_secs(14);
+
 /// The failures of which the user was told since the tunnel was last up.
 #[derive(Debug, Default)]
-pub(crate) struct Retries(Option<ClientError>);
-
-impl Retries {
-    /// Whether the last failure had another cause.
-    pub(crate) fn is_news(&mut self, error: &ClientError) -> bool {
-        self.0.replace(error.clone()).as_ref() != Some(error)
-    }
+pub(crate) struct Retries {
+    /// When the tunnel failed, or could not be established.
+    since: Option<Instant>,
+    /// What the user was told last, and when.
+    told: Option<(Instant, ClientError)>,
 }
 
-/// The message for a failure after which the client tries again.
-pub(crate) fn trying_again(error: &ClientError, retry_in: Duration) -> String {
-    let advice = advice::try_this(error);
-    if retry_in.is_zero() {
-        format!("{error}{advice}; trying again")
-    } else {
-        format!("{error}{advice}; trying again in {:.1} s", retry_in.as_secs_f64())
+impl Retries {
+    /// The line for a failure after which the client tries again. `None`: the user was told of this cause a short time
+    /// ago.
+    pub(crate) fn line(
+        &mut self,
+        now: Instant,
+        error: &ClientError,
+        retry_in: Duration,
+    ) -> Option<String> {
+        let away = now.saturating_duration_since(*self.since.get_or_insert(now));
+        let is_known =
+            |(at, told): &(Instant, ClientError)| told == error && now < *at + TOLD_AGAIN;
+        if self.told.as_ref().is_some_and(is_known) {
+            return None;
+        }
+        self.told = Some((now, error.clone()));
+        let mut line = format!("{error}{}; trying again", advice::while_trying(error));
+        if !retry_in.is_zero() {
+            line += &format!(" in {:.1} s", retry_in.as_secs_f64());
+        }
+        if away >= TOLD_AGAIN {
+            line += &format!("; there has been no tunnel for {} s", away.as_secs());
+        }
+        Some(line)
     }
 }
 
@@ -210,4 +235,32 @@ pub(crate) fn hops(
         })
     };
     via.iter().zip(tokens).zip(modes).map(hop).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_that_lasts_is_told_again_within_30_s() {
+        let begin = tandem_net::clock::now();
+        let error = |peer: &str| ClientError::NoAnswer {
+            peer: peer.to_owned(),
+            timeout: Duration::from_secs(12),
+        };
+        let mut retries = Retries::default();
+        let mut lines = |second, peer| {
+            let now = begin + Duration::from_secs(second);
+            retries.line(now, &error(peer), Duration::from_secs(4))
+        };
+        let first = lines(12, "p").unwrap();
+        assert!(first.ends_with("trying again in 4.0 s"), "{first}");
+        assert_eq!(lines(13, "p"), None);
+        assert!(lines(14, "q").is_some(), "another cause");
+        let times: Vec<u64> =
+            (1..10).map(|it| 14 + 16 * it).filter(|it| lines(*it, "q").is_some()).collect();
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] <= 30), "{times:?}");
+        let last = lines(200, "q").unwrap();
+        assert!(last.ends_with("; there has been no tunnel for 188 s"), "{last}");
+    }
 }
