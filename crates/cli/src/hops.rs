@@ -16,6 +16,7 @@ use tandem_node::{
     proxy::Token,
 };
 use tandem_server::{
+    admin::words::round,
     files::tokens,
     transport::{TransportSetup, WorkFor},
 };
@@ -95,7 +96,8 @@ pub(crate) fn read_when_written<T>(
 /// Logs that a hop is up. A mode other than the one that was asked for is a warning.
 pub(crate) fn say_up(hop: usize, authority: &str, setup: Duration, agreement: Option<Agreement>) {
     let mode = agreement.map(display);
-    info!(hop, authority, ?setup, mode, "tunnel up");
+    let setup_ms = round(setup.as_secs_f64() * 1e3, 10.0);
+    info!(hop, authority, setup_ms, mode, "tunnel up");
     if let Some(agreement) = agreement.filter(|agreement| agreement.lesser.is_some()) {
         say_lesser(authority, agreement, "runs");
     }

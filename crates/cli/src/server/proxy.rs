@@ -73,12 +73,12 @@ pub(crate) struct ProxySettings {
     client_ca: Option<PathBuf>,
 
     /// Serve every client that can reach the proxy
-    #[arg(long, value_name = "BOOL", env = "TANDEM_ALLOW_ANYONE",
+    #[arg(long, value_name = "BOOL", env = "TANDEM_ALLOW_ANYONE", help_heading = "Users",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     allow_anyone: Option<bool>,
 
     /// Show the addresses of clients in the log, to trace abuse
-    #[arg(long, value_name = "BOOL", env = "TANDEM_LOG_CLIENTS",
+    #[arg(long, value_name = "BOOL", env = "TANDEM_LOG_CLIENTS", help_heading = "Monitoring",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     log_clients: Option<bool>,
 
@@ -95,7 +95,7 @@ pub(crate) struct ProxySettings {
     log_flows: Option<LogFlows>,
 
     /// URI template of the proxy; requests must match its path [default: the template of RFC 9298]
-    #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE")]
+    #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE", help_heading = "Tunnel")]
     template: Option<Via>,
 
     #[arg(
@@ -154,7 +154,7 @@ pub(crate) struct ProxySettings {
 
     /// Show operators what happens: a page at /, metrics for Prometheus at /metrics, and /healthz and
     /// /readyz, at this loopback address or Unix socket; everybody who can reach it can read them
-    #[arg(long, value_name = "ADDR|unix:PATH", env = "TANDEM_ADMIN", help_heading = "Monitoring")]
+    #[arg(long, value_name = "ADDR|unix:PATH", env = "TANDEM_ADMIN")]
     admin: Option<AdminAddr>,
 
     #[command(flatten, next_help_heading = "Users")]

@@ -140,7 +140,7 @@ fn a_target_that_is_refused_ends_a_client_before_it_listens() {
 }
 
 #[test]
-fn a_client_listens_when_its_target_is_granted_and_programs_use_that_flow() {
+fn programs_use_the_flow_with_which_a_client_has_checked_its_target() {
     for proxies in [1, 2] {
         let scenario = retrying(proxies, Duration::MAX);
         scenario.run(|testbed| {
@@ -161,6 +161,24 @@ fn a_client_listens_when_its_target_is_granted_and_programs_use_that_flow() {
             testbed.world.trace().digest()
         });
     }
+}
+
+#[test]
+fn a_program_that_sends_before_the_tunnel_is_up_gets_the_flow_of_the_check() {
+    let scenario = retrying(1, Duration::MAX);
+    scenario.run(|testbed| {
+        testbed.world.add_host("echo", ["10.0.0.8"], tandem_lab::endpoints::EchoHost::new(7));
+        check(&scenario, testbed, "10.0.0.8");
+        testbed.world.kill(testbed.proxies[0]);
+        testbed.world.run_for(MS);
+        let early = program(testbed, "10.0.0.70", 0, Shot::every(MS, 10, 200));
+        testbed.world.run_for(SECOND);
+        testbed.world.replace(testbed.proxies[0], scenario.proxy(&certificate(), 1));
+        testbed.world.run_for(10 * SECOND);
+        assert_eq!(testbed.world.node(early).replies().len(), 10, "all have waited");
+        assert_eq!(testbed.world.node_mut(testbed.proxies[0]).stats().flows, 1);
+        testbed.world.trace().digest()
+    });
 }
 
 #[test]
