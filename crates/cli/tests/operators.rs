@@ -226,7 +226,7 @@ fn a_client_without_a_token_is_called_after_its_certificate() {
         ))
         .succeeds();
     let opened = proxy.says("flow opened");
-    assert!(opened.contains(&format!(" user=cert-{} ", &fingerprint[..16])), "{opened}");
+    assert!(opened.contains(&format!(" user=cert-{}", &fingerprint[..16])), "{opened}");
 }
 
 #[test]

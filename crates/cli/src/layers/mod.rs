@@ -75,7 +75,7 @@ impl Qlog {
         let legend = layers
             .iter()
             .zip(&names)
-            .map(|(layer, name)| format!("{name} ({} saw it)", layer.trace.seen_by()));
+            .map(|(layer, name)| format!("{name} (seen by the {})", layer.trace.seen_by()));
         let svg =
             picture::draw(&heading(&layers, chain), &legend.collect::<Vec<_>>(), &panels(&layers));
         fs::write(&self.output, svg).map_err(CliError::write(&self.output))?;
