@@ -146,7 +146,11 @@ fn programs_use_the_flow_with_which_a_client_has_checked_its_target() {
         scenario.run(|testbed| {
             testbed.world.add_host("echo", ["10.0.0.8"], tandem_lab::endpoints::EchoHost::new(7));
             check(&scenario, testbed, "10.0.0.8");
-            let is_up = is_up(testbed.client);
+            let client = testbed.client;
+            let is_up = move |world: &World| {
+                let events = world.events(client).iter();
+                events.filter(|(_, event)| matches!(event, Event::HopUp { .. })).count() == proxies
+            };
             assert!(testbed.world.run_until(2 * SECOND, is_up));
             let last = testbed.proxies[proxies - 1];
             assert_eq!(testbed.world.node_mut(last).stats().flows, 1);

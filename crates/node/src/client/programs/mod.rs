@@ -283,7 +283,7 @@ impl Programs {
                     info!(%error, left_out, "flow closed");
                 }
             }
-            (Source::Udp(id), _) => self.udp.on_failed(id, ending, error, cx),
+            (Source::Udp(id), _) => self.udp.on_failed(id, ending, &error, cx),
             (Source::Own(id), _) if !is_closed => self.own.tell(id, FlowEvent::Ended(error)),
             (Source::Associate(id), _) => {
                 if let Some(service) = self.tcp.service_of(id).filter(|_| ending != Ending::Orderly)

@@ -244,7 +244,7 @@ impl Udp {
         &mut self,
         id: LocalFlowId,
         ending: Ending,
-        error: ClientError,
+        error: &ClientError,
         cx: &mut Context<'_>,
     ) {
         let listener = self.sockets.get(&id.socket);
@@ -258,7 +258,7 @@ impl Udp {
             trouble.next_request = Some(cx.now + wait);
         }
         trouble.last_failure = Some(cx.now);
-        self.told.entry(index).or_default().tell(listen, &error, cx);
+        self.told.entry(index).or_default().tell(listen, error, cx);
     }
 
     /// Passes a payload to a local program.
