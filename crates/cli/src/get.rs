@@ -53,6 +53,7 @@ Examples:
 /// place. With --upload the program sends zeros to the URL instead, which measures uploads.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Get {
     /// https URLs to fetch one after the other, or to send to with --upload
     #[arg(required = true, value_name = "URL")]

@@ -141,14 +141,17 @@ impl Retries {
             return None;
         }
         self.told = Some((now, error.clone()));
-        let mut line = format!("{error}{}; trying again", advice::while_trying(error));
-        if !retry_in.is_zero() {
-            line += &format!(" in {:.1} s", retry_in.as_secs_f64());
-        }
-        if away >= TOLD_AGAIN {
-            line += &format!("; there has been no tunnel for {} s", away.as_secs());
-        }
-        Some(line)
+        let wait = match retry_in {
+            Duration::ZERO => String::new(),
+            wait => format!(" in {:.1} s", wait.as_secs_f64()),
+        };
+        let since = if away < TOLD_AGAIN {
+            String::new()
+        } else {
+            format!("; there has been no tunnel for {} s", away.as_secs())
+        };
+        let advice = advice::while_trying(error);
+        Some(format!("{error}{advice}; trying again{wait}{since}"))
     }
 }
 
