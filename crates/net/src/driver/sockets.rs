@@ -73,6 +73,10 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
                 match kind {
                     // The node ends with this error and reports it.
                     SocketKind::Listen(_) => debug!(%error, ?kind, "a socket cannot be opened"),
+                    // Nobody can do anything about it here. The node says what it means.
+                    SocketKind::Connected(_) if open_error(&error, kind).is_unroutable() => {
+                        debug!(%error, ?kind, "there is no route");
+                    }
                     SocketKind::ForPeer(_) | SocketKind::Connected(_) => {
                         if let Some(left_out) = self.refused.due(clock::now()) {
                             warn!(%error, ?kind, left_out, "a socket cannot be opened");
