@@ -35,14 +35,17 @@ class Server:
         from it. Ends the proxy first, because the flows of clients that vanished are still open."""
         self.process.stop()
         counter = "to_target" if uploaded else "to_client"
-        closed = rf"flow closed.* target={re.escape(target.address)} .*\b{counter}=(\d+)"
+        closed = rf"flow closed.* destination={re.escape(target.address)} .*\b{counter}=(\d+)"
         datagrams = sum(map(int, re.findall(closed, self.process.text())))
         if datagrams * LARGEST_PAYLOAD < length:
             raise Failure(f"only {datagrams} datagrams passed between a proxy and its target")
 
 
 def tandem_proxy(lab: Lab, *options) -> Server:
-    listen = ("--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8", "--drain", "0s")
+    listen = (
+        "--listen", "127.0.0.1:0", "--allow-target", "127.0.0.0/8", "--drain", "0s",
+        "--log-flows", "targets",
+    )
     return listening(lab.start("tandem-proxy", TANDEM, "proxy", *listen, *IDENTITY, *options))
 
 

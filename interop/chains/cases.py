@@ -69,7 +69,7 @@ class Chain:
         """Checks that the program used as many flows as it should. The client also opens one at its
         start, to find out whether the target can be reached."""
         counter = "to_target" if self.upload else "to_client"
-        closed = rf"flow closed.* target={re.escape(origin.address)} .*\b{counter}=(\d+)"
+        closed = rf"flow closed.* destination={re.escape(origin.address)} .*\b{counter}=(\d+)"
         counts = [int(count) for count in re.findall(closed, last.process.text()) if count != "0"]
         least = length * LEAST_OF_FLOW / servers.LARGEST_PAYLOAD
         if len(counts) != self.flows or min(counts) < least:

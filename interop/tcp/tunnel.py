@@ -54,7 +54,7 @@ def check_carried(proxy: Server, target: Server, up: int = 0, down: int = 0) -> 
     Ends the proxy first, so that it logs all flows."""
     proxy.process.stop()
     closed = (
-        rf"flow closed.* target={re.escape(target.address)} .*protocol=\"tcp\" .*"
+        rf"flow closed.* destination={re.escape(target.address)} .*protocol=\"tcp\" .*"
         r"to_target_bytes=(\d+) to_client_bytes=(\d+)"
     )
     flows = re.findall(closed, proxy.process.text())

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tandem_node::{StrangerText, error::ClientError};
+use tandem_node::{Cause, error::ClientError};
 use tandem_server::tls;
 use x509_parser::prelude::ASN1Time;
 
@@ -47,18 +47,23 @@ pub(crate) fn try_this(error: &ClientError) -> String {
             "take a proxy that knows this mode, such as tandem proxy, or another --mode, or leave \
              --require-mode out",
         ),
-        ClientError::Refused { status, proxy_status, .. } => after_refusal(
-            *status,
-            proxy_status.as_ref().map(StrangerText::unescaped).unwrap_or_default(),
-        ),
-        ClientError::FlowClosed { .. } => {
-            Some("check host and port of the target, and that it runs")
+        ClientError::Refused { .. } => error.cause().map(remedy),
+        ClientError::FlowClosed { cause, .. } => {
+            Some(remedy(cause.unwrap_or(Cause::TargetUnreachable)))
         }
         ClientError::Status { status, .. } => after_status(*status),
         ClientError::Redirected { .. } => Some("fetch that URL"),
         ClientError::Body { .. } => Some("try again"),
     };
     advice.map_or_else(String::new, |advice| format!("; {advice}"))
+}
+
+/// The same for a failure after which the program itself tries again.
+pub(crate) fn while_trying(error: &ClientError) -> String {
+    match error {
+        ClientError::ConnectionLost { .. } => String::new(),
+        _ => try_this(error),
+    }
 }
 
 /// What to do without the system call that receives packets.
@@ -117,27 +122,50 @@ fn after_tls(reason: &str) -> &'static str {
     }
 }
 
-fn after_refusal(status: u16, proxy_status: &str) -> Option<&'static str> {
-    match status {
-        401 | 407 => Some(
+/// What to do about the cause for which a proxy refuses or ends a flow.
+const fn remedy(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Token => {
             "give a token that the proxy accepts with --token-file FILE, or for tandem connect the file \
-             client.pem of its server",
-        ),
-        403 if proxy_status.contains("prohibited") => Some(
-            "the proxy does not reach private addresses unless it is started with \
-             --allow-target CIDR",
-        ),
-        403 if proxy_status.contains("connections to port") => {
-            Some("the proxy reaches this port if it is started with --tcp-ports that contain it")
+             client.pem of its server"
         }
-        403 => Some("the proxy does not allow this target"),
-        404 | 405 | 501 => Some("check the URI template in --via"),
-        429 => Some(
-            "wait for that time; if your token is right, another client at your address sends wrong ones",
-        ),
-        502 | 504 if proxy_status.contains("dns_") => Some("check the name of the target"),
-        502 | 504 => Some("check host and port of the target"),
-        _ => None,
+        Cause::TokenExpired => "ask the operator of the proxy for a new token",
+        Cause::TokenRemoved => {
+            "the operator of the proxy has removed this token: ask for a new one"
+        }
+        Cause::Guesses => {
+            "wait for that time; if your token is right, another client at your address sends wrong ones"
+        }
+        Cause::Month => {
+            "wait for the next month, or ask the operator of the proxy for a higher limit"
+        }
+        Cause::UserLimit => {
+            "close something that uses the proxy, or ask its operator for a higher limit"
+        }
+        Cause::UserTarget => "ask the operator of the proxy to permit this target",
+        Cause::TargetAddress => {
+            "the proxy does not reach private addresses unless it is started with \
+             --allow-target CIDR"
+        }
+        Cause::TargetPort => {
+            "the proxy reaches this port if it is started with --tcp-ports that contain it"
+        }
+        Cause::OneService => {
+            "this proxy is the server of a pair: use it with tandem connect, or take another proxy"
+        }
+        Cause::TargetName => "check the name of the target",
+        Cause::Resolver => "check the name of the target; if it is right, try again later",
+        Cause::TargetRefuses | Cause::TargetUnreachable => {
+            "check host and port of the target, and that it runs"
+        }
+        Cause::TargetSilent => {
+            "check host and port of the target, that it runs, and that no firewall is before it"
+        }
+        Cause::NoRoute => "check the address of the target; the proxy may have IPv4 or IPv6 only",
+        Cause::ProxyBusy => "try again later, or take another proxy",
+        Cause::Loop => "let each proxy stand in --via only once",
+        Cause::NotServed => "check the URI template in --via",
+        Cause::Denied => "the proxy does not allow this target",
     }
 }
 
@@ -207,6 +235,12 @@ mod tests {
             proxy_status: Some(proxy_status.into()),
             retry_after: None,
         };
+        let closed = |cause| ClientError::FlowClosed {
+            peer: peer(),
+            target: "t.example:53".into(),
+            reason: "its stream was reset".into(),
+            cause,
+        };
         for (error, expected) in [
             (tls(&rustls::CertificateError::Expired.to_string()), "renew"),
             (tls(&rustls::CertificateError::UnknownIssuer.to_string()), "--ca"),
@@ -218,11 +252,14 @@ mod tests {
             ),
             (refused(407, ""), "--token-file"),
             (refused(403, "p; error=destination_ip_prohibited"), "--allow-target"),
-            (
-                refused(403, "p; details=\"this proxy opens no TCP connections to port 25\""),
-                "--tcp-ports",
-            ),
+            (refused(403, "p; error=http_request_denied; tandem-cause=port"), "--tcp-ports"),
+            (refused(403, "p; error=http_request_denied; tandem-cause=month"), "next month"),
+            (refused(403, "p; error=http_request_denied; tandem-cause=user-target"), "permit this"),
             (refused(429, "p; details=\"too many wrong tokens\""), "wait"),
+            (refused(429, "p; error=http_request_denied; tandem-cause=user-limit"), "close"),
+            (refused(401, "p; tandem-cause=token-expired"), "new token"),
+            (closed(Some(Cause::Month)), "next month"),
+            (closed(None), "host and port of the target"),
             (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, "UDP"),
             (ClientError::Status { url: "https://o/".into(), status: 404 }, "path"),
             (ClientError::Status { url: "https://o/".into(), status: 405 }, "--takes-uploads"),

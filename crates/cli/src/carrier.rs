@@ -1,6 +1,6 @@
 //! Runs a client that carries what local programs give it, until a signal ends it or its work is done.
 
-use tandem_net::{Application, DriverOptions, driver};
+use tandem_net::{Application, DriverOptions, clock, driver};
 use tandem_node::{
     ClientConfig, ProxyConfig, client::TcpService, error::ClientError, node::Event, stats::Stats,
 };
@@ -67,15 +67,16 @@ impl<N> Application<N> for TunnelLines {
                 hops::say_up(hop, &authority, setup, agreement);
             }
             Event::HopLost { error, retry_in, .. } => {
-                if self.retries.is_news(&error) {
-                    warn!("{}", hops::trying_again(&error, retry_in));
+                if let Some(line) = self.retries.line(clock::now(), &error, retry_in) {
+                    warn!("{line}");
                 }
             }
             Event::ModeChanged { authority, agreement, .. } => {
                 hops::say_lesser(&authority, agreement, "now runs");
             }
-            Event::FlowFailed { listen, error } => {
-                warn!(%listen, "{}", told(&error));
+            Event::FlowFailed { listen, error, left_out } => {
+                let left_out = (left_out > 0).then_some(left_out);
+                warn!(%listen, left_out, "{}", told(&error));
             }
             Event::Closed(result) => self.end = result,
             Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),

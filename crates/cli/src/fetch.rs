@@ -87,8 +87,8 @@ impl<P: Progress> Application<Client> for RunningFetch<'_, P> {
             }
             Event::HopLost { error, retry_in, .. } => {
                 self.patience.excuse(clock::now());
-                if self.retries.is_news(&error) {
-                    warn!("{}", hops::trying_again(&error, retry_in));
+                if let Some(line) = self.retries.line(clock::now(), &error, retry_in) {
+                    warn!("{line}");
                 }
                 self.progress.say(format!("{error}; trying again"));
             }

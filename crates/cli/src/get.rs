@@ -1,7 +1,6 @@
 //! `tandem get`.
 
 use std::{
-    num::NonZeroU8,
     ops::RangeInclusive,
     path::{Path, PathBuf},
 };
@@ -44,24 +43,32 @@ Examples:
   tandem get https://origin.example/file -o file
       A download without a tunnel.
   tandem get https://origin.example/file -o file --via https://proxy.example
-      A download through a proxy, with a tunnel that repairs losses.";
+      A download through a proxy, with a tunnel that repairs losses.
+  tandem get -O https://origin.example/a.iso https://origin.example/b.iso
+      Two downloads, to a.iso and b.iso in this folder.";
 
-/// Fetch a URL over HTTP/3, with or without proxies.
+/// Fetch URLs over HTTP/3, with or without proxies.
 ///
 /// Until the file is complete, its bytes are in FILE.tandem-part. A device or a pipe is written in
 /// place. With --upload the program sends zeros to the URL instead, which measures uploads.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Get {
-    /// https URL to fetch, or to send to with --upload
-    url: HttpsUrl,
+    /// https URLs to fetch one after the other, or to send to with --upload
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<HttpsUrl>,
 
     /// File to write; - stands for standard output
-    #[arg(short, long, value_name = "FILE", required_unless_present = "upload")]
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["upload", "remote_name"])]
     output: Option<PathBuf>,
 
+    /// Write each file into this folder, under the last part of the path of its URL
+    #[arg(short = 'O', long, conflicts_with = "output")]
+    remote_name: bool,
+
     #[arg(
-        long, value_name = "BYTES", conflicts_with_all = ["output", "streams"],
+        long, value_name = "BYTES", conflicts_with_all = ["output", "remote_name", "streams"],
         help = "Send this many zero bytes instead of fetching, to measure an upload",
         long_help = format!(
             "Send this many zero bytes (PUT, at most {}) to an origin that accepts uploads, instead of \
@@ -117,7 +124,7 @@ pub(crate) struct Get {
 
     /// Number of ranges of the file to fetch at the same time, each on its own stream [default: 1]
     #[arg(long, value_name = "N")]
-    streams: Option<NonZeroU8>,
+    streams: Option<Within<Streams>>,
 
     /// File whose first token is sent to every proxy; repeat it to name one file for each --via
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
@@ -167,36 +174,72 @@ impl Get {
         self.quiet
     }
 
-    /// Fetches, and prints the measurements.
+    /// Fetches, and prints the measurements. A URL that fails does not keep the others from being fetched.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let plan = self.plan()?;
-        let url = self.url.to_string();
-        let in_ranges = self.streams.is_some_and(|streams| streams.get() > 1);
-        let wanted = Wanted { url: &url, in_ranges, resume: self.resume };
-        // The response to an upload has no body.
-        let output = self.output.as_deref().unwrap_or(Path::new("-"));
-        let mut download = Download::to(output, wanted)?;
+        let outputs = self.urls.iter().map(|url| self.output_of(url));
+        let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         if !self.quiet {
             plan.tls.warn();
         }
+        let mut failed: Option<CliError> = None;
+        for (url, output) in self.urls.iter().zip(&outputs) {
+            let Err(error) = self.run_one(&plan, url, output) else { continue };
+            if let Some(earlier) = failed.replace(error) {
+                text::say(format_args!("error: {earlier}"));
+            }
+            if failed.as_ref().is_some_and(CliError::concerns_all) {
+                break;
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Where the file of a URL goes.
+    fn output_of(&self, url: &HttpsUrl) -> Result<PathBuf, ConfigError> {
+        let refused = |path: &Path, reason: &str| {
+            Err(ConfigError::Output { path: path.to_owned(), reason: reason.to_owned() })
+        };
+        match &self.output {
+            _ if self.remote_name => match url.file_name() {
+                Some(name) => Ok(name.into()),
+                None => refused(
+                    Path::new(&url.path()),
+                    "this URL does not end with the name of a file; give one with --output FILE",
+                ),
+            },
+            Some(file) if self.urls.len() > 1 && file != Path::new("-") => {
+                refused(file, "several URLs do not fit into one file; use --remote-name")
+            }
+            Some(file) => Ok(file.clone()),
+            None => Ok("-".into()), // the response to an upload has no body
+        }
+    }
+
+    fn run_one(&self, plan: &CheckedGet, url: &HttpsUrl, output: &Path) -> Result<(), CliError> {
+        let text = url.to_string();
+        let in_ranges = self.streams.is_some_and(|Within(streams)| streams > 1);
+        let wanted = Wanted { url: &text, in_ranges, resume: self.resume };
+        let mut download = Download::to(output, wanted)?;
         let show = if self.quiet || self.json { Show::Never } else { Show::OnTerminal };
-        let bar = Bars::new(show).add("get", "connecting");
-        let fetched = process::runtime()?.block_on(self.fetch(&plan, &mut download, &bar));
+        let name = url.file_name().unwrap_or_else(|| url.host());
+        let bar = Bars::new(show).add(&name, "connecting");
+        let fetched = process::runtime()?.block_on(self.fetch((plan, url), &mut download, &bar));
         bar.clear();
         let fetched = fetched.and_then(|fetched| Ok((fetched, download.finish()?)));
         let (fetched, sha256) = fetched.map_err(|error| download.explain(error))?;
-        let outcome = fetched.outcome(&plan, sha256.filter(|_| self.upload.is_none()));
+        let outcome = fetched.outcome(plan, sha256.filter(|_| self.upload.is_none()));
         let outcome = if self.upload.is_some() { outcome.of_upload() } else { outcome };
         if let Some(dir) = &self.transport.qlog_dir {
             qlog::write_chain(dir, &outcome)?;
         }
-        self.print(&outcome)
+        self.print(&outcome, output)
     }
 
     /// Fetches from the URL, or from the one that it redirects to.
     async fn fetch(
         &self,
-        plan: &CheckedGet,
+        (plan, url): (&CheckedGet, &HttpsUrl),
         download: &mut Download,
         bar: &Bar,
     ) -> Result<Fetched, TransferError> {
@@ -204,7 +247,7 @@ impl Get {
         let mut patience = self.patience.begin(clock::now());
         let max = self.max_redirs.map_or(MaxRedirs::DEFAULT, |Within(max)| max);
         let mut redirects = Redirects::new(max, self.upload.is_some());
-        let mut url = self.url.clone();
+        let mut url = url.clone();
         loop {
             let resume = download.resume().cloned();
             let mut node = Client::new(plan.client(&url, resume))?;
@@ -220,19 +263,22 @@ impl Get {
                     let redirects = redirects.followed;
                     return Ok(Fetched { url, redirects, resumed_bytes, report });
                 }
-                Err(error) => url = redirects.follow(&url, error)?,
+                Err(error) => {
+                    let next = redirects.follow(&url, error);
+                    url = next.map_err(|error| error.over_udp(&url))?;
+                }
             }
             bar.say(format!("redirected to {url}"));
         }
     }
 
-    fn print(&self, outcome: &Outcome) -> Result<(), CliError> {
+    fn print(&self, outcome: &Outcome, output: &Path) -> Result<(), CliError> {
         let shown = if self.json {
             serde_json::to_string(outcome).expect("numbers and texts are JSON")
         } else if self.quiet {
             return Ok(());
         } else {
-            outcome.summary(self.output.as_deref())
+            outcome.summary(self.upload.is_none().then_some(output))
         };
         if self.writes_to_stdout() {
             text::say(shown); // so that it does not mix with the file
@@ -244,7 +290,8 @@ impl Get {
 
     fn plan(&self) -> Result<CheckedGet, ConfigError> {
         let mode = self.mode()?;
-        let streams = self.streams.map_or(1, NonZeroU8::get);
+        let streams = self.streams.map_or(1, |Within(streams)| streams);
+        let Some(url) = self.urls.first() else { return Err(ConfigError::NoUrl) };
         let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
         let tls = hops::read_when_written(self.retry, || tls_setup.read())?;
         // The sender of an upload is this program, so that reports on the tunnel are for it.
@@ -257,12 +304,7 @@ impl Get {
             streams: streams.into(),
             upload: self.upload.map(|Within(size)| size),
             transport: transport.to_node("get", work),
-            ..FetchConfig::new(
-                self.url.host(),
-                self.url.port(),
-                self.url.path(),
-                tls.origin.clone(),
-            )
+            ..FetchConfig::new(url.host(), url.port(), url.path(), tls.origin.clone())
         };
         let require_mode = self.require_mode.unwrap_or_default();
         let beyond = hops::beyond(self.beyond, &self.via, (mode, require_mode))?;
@@ -301,6 +343,15 @@ impl Get {
     fn writes_to_stdout(&self) -> bool {
         self.output.as_deref() == Some(Path::new("-"))
     }
+}
+
+/// Ranges of a file that are fetched at the same time.
+#[derive(Clone, Copy, Debug)]
+struct Streams;
+
+impl Setting for Streams {
+    type Value = u8;
+    const ALLOWED: RangeInclusive<u8> = 1..=u8::MAX;
 }
 
 /// The bytes of an upload, which are as many as an origin accepts.

@@ -132,6 +132,26 @@ mod tests {
     }
 
     #[test]
+    fn the_short_help_of_a_proxy_has_what_everybody_needs() {
+        let short = find(&["proxy"]).render_help().to_string();
+        for flag in [
+            "--listen",
+            "--token-file",
+            "--users-file",
+            "--acme-domain",
+            "--acme-folder",
+            "--cert ",
+            "--key ",
+            "--allow-target",
+            "--admin",
+            "--config",
+            "--check",
+        ] {
+            assert!(short.contains(flag), "no {flag} in\n{short}");
+        }
+    }
+
+    #[test]
     fn examples_are_valid_command_lines() {
         for words in COMMANDS {
             let long = find(words).render_long_help().to_string();

@@ -1,6 +1,12 @@
 //! The proxies on the way, for `get` and `client` alike.
 
-use std::{iter, ops::RangeInclusive, path::PathBuf, thread, time::Duration};
+use std::{
+    iter,
+    ops::RangeInclusive,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
 
 use tandem_node::{
     client::{HopConfig, TunnelMode},
@@ -10,6 +16,7 @@ use tandem_node::{
     proxy::Token,
 };
 use tandem_server::{
+    admin::words::round,
     files::tokens,
     transport::{TransportSetup, WorkFor},
 };
@@ -89,7 +96,8 @@ pub(crate) fn read_when_written<T>(
 /// Logs that a hop is up. A mode other than the one that was asked for is a warning.
 pub(crate) fn say_up(hop: usize, authority: &str, setup: Duration, agreement: Option<Agreement>) {
     let mode = agreement.map(display);
-    info!(hop, authority, ?setup, mode, "tunnel up");
+    let setup_ms = round(setup.as_secs_f64() * 1e3, 10.0);
+    info!(hop, authority, setup_ms, mode, "tunnel up");
     if let Some(agreement) = agreement.filter(|agreement| agreement.lesser.is_some()) {
         say_lesser(authority, agreement, "runs");
     }
@@ -104,24 +112,46 @@ pub(crate) fn say_lesser(authority: &str, agreement: Agreement, runs: &str) {
     }
 }
 
+/// The time after which a failure that lasts is told again. An attempt and the wait after it take up to 16 s, so that
+/// there is a line at least every 30 s.
+const TOLD_AGAIN: Duration = Duration::from_secs(14);
+
 /// The failures of which the user was told since the tunnel was last up.
 #[derive(Debug, Default)]
-pub(crate) struct Retries(Option<ClientError>);
-
-impl Retries {
-    /// Whether the last failure had another cause.
-    pub(crate) fn is_news(&mut self, error: &ClientError) -> bool {
-        self.0.replace(error.clone()).as_ref() != Some(error)
-    }
+pub(crate) struct Retries {
+    /// When the tunnel failed, or could not be established.
+    since: Option<Instant>,
+    /// What the user was told last, and when.
+    told: Option<(Instant, ClientError)>,
 }
 
-/// The message for a failure after which the client tries again.
-pub(crate) fn trying_again(error: &ClientError, retry_in: Duration) -> String {
-    let advice = advice::try_this(error);
-    if retry_in.is_zero() {
-        format!("{error}{advice}; trying again")
-    } else {
-        format!("{error}{advice}; trying again in {:.1} s", retry_in.as_secs_f64())
+impl Retries {
+    /// The line for a failure after which the client tries again. `None`: the user was told of this cause a short time
+    /// ago.
+    pub(crate) fn line(
+        &mut self,
+        now: Instant,
+        error: &ClientError,
+        retry_in: Duration,
+    ) -> Option<String> {
+        let away = now.saturating_duration_since(*self.since.get_or_insert(now));
+        let is_known =
+            |(at, told): &(Instant, ClientError)| told == error && now < *at + TOLD_AGAIN;
+        if self.told.as_ref().is_some_and(is_known) {
+            return None;
+        }
+        self.told = Some((now, error.clone()));
+        let wait = match retry_in {
+            Duration::ZERO => String::new(),
+            wait => format!(" in {:.1} s", wait.as_secs_f64()),
+        };
+        let since = if away < TOLD_AGAIN {
+            String::new()
+        } else {
+            format!("; there has been no tunnel for {} s", away.as_secs())
+        };
+        let advice = advice::while_trying(error);
+        Some(format!("{error}{advice}; trying again{wait}{since}"))
     }
 }
 
@@ -210,4 +240,32 @@ pub(crate) fn hops(
         })
     };
     via.iter().zip(tokens).zip(modes).map(hop).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_that_lasts_is_told_again_within_30_s() {
+        let begin = tandem_net::clock::now();
+        let error = |peer: &str| ClientError::NoAnswer {
+            peer: peer.to_owned(),
+            timeout: Duration::from_secs(12),
+        };
+        let mut retries = Retries::default();
+        let mut lines = |second, peer| {
+            let now = begin + Duration::from_secs(second);
+            retries.line(now, &error(peer), Duration::from_secs(4))
+        };
+        let first = lines(12, "p").unwrap();
+        assert!(first.ends_with("trying again in 4.0 s"), "{first}");
+        assert_eq!(lines(13, "p"), None);
+        assert!(lines(14, "q").is_some(), "another cause");
+        let times: Vec<u64> =
+            (1..10).map(|it| 14 + 16 * it).filter(|it| lines(*it, "q").is_some()).collect();
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] <= 30), "{times:?}");
+        let last = lines(200, "q").unwrap();
+        assert!(last.ends_with("; there has been no tunnel for 188 s"), "{last}");
+    }
 }

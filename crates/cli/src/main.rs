@@ -34,6 +34,7 @@ mod redirect;
 mod screen;
 mod server;
 mod text;
+mod tips;
 mod tls;
 mod top;
 #[cfg(feature = "usage-store")]
@@ -160,7 +161,9 @@ impl Command {
 
 fn main() -> ExitCode {
     let first = env::args_os().nth(1);
-    let given = Cli::definition(first.as_deref()).get_matches(); // exits with 2 if the line is wrong
+    let word = first.as_deref().and_then(OsStr::to_str).unwrap_or_default();
+    let given = Cli::definition(first.as_deref()).try_get_matches();
+    let given = given.unwrap_or_else(|error| tips::corrected(word, error).exit()); // with 2 if the line is wrong
     let cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     log::start(cli.command.log_level(), cli.common.verbose, cli.common.log_format);
     let code = match cli.command.run() {

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use crate::screen;
 use indicatif::{
     HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle,
 };
@@ -16,10 +17,18 @@ const TICK: Duration = Duration::from_millis(200);
 /// How long an estimate of the rate needs to settle.
 const SETTLED: Duration = Duration::from_secs(15);
 
-const WITH_TOTAL: &str =
-    "{prefix:>8} [{bar:30}] {decimal_bytes:>9} of {decimal_total_bytes} {rate} {left}";
-const WITHOUT_TOTAL: &str = "{prefix:>8} {spinner} {decimal_bytes:>9} {rate}";
-const WAITING: &str = "{prefix:>8} {msg}";
+/// The lines of a terminal with this many columns or more, the widest first.
+const WITH_TOTAL: [(u16, &str); 3] = [
+    (100, "{prefix:>12} [{bar:30}] {decimal_bytes:>9} of {decimal_total_bytes} {rate} {left}"),
+    (64, "{prefix:>12} [{bar:10}] {percent:>3}% {rate} {left}"),
+    (0, "{percent:>3}% {rate} {left}"),
+];
+const WITHOUT_TOTAL: [(u16, &str); 2] =
+    [(48, "{prefix:>12} {spinner} {decimal_bytes:>9} {rate}"), (0, "{decimal_bytes} {rate}")];
+const WAITING: &str = "{prefix:>12} {wide_msg}";
+
+/// The longest name that is shown whole.
+const NAME_MAX: usize = 12;
 
 /// Whether to draw at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +72,7 @@ impl Bars {
         }
         let bar = self.0.add(ProgressBar::no_length());
         bar.set_style(style(WAITING));
-        bar.set_prefix(name.to_owned());
+        bar.set_prefix(shortened(name));
         bar.set_message(message);
         bar.tick();
         Bar(bar)
@@ -91,7 +100,13 @@ impl Progress for Bar {
         if self.0.is_hidden() {
             return;
         }
-        self.0.set_style(style(if len.is_some() { WITH_TOTAL } else { WITHOUT_TOTAL }));
+        let columns = screen::size().map_or(80, |size| size.width);
+        let template = if len.is_some() {
+            fitting(&WITH_TOTAL, columns)
+        } else {
+            fitting(&WITHOUT_TOTAL, columns)
+        };
+        self.0.set_style(style(template));
         if let Some(len) = len {
             self.0.set_length(len);
         }
@@ -124,6 +139,23 @@ impl Bar {
     }
 }
 
+/// The template for a terminal with this many columns.
+fn fitting(templates: &[(u16, &'static str)], columns: u16) -> &'static str {
+    let found = templates.iter().find(|(least, _)| columns >= *least);
+    found.map_or(WAITING, |(_, template)| template)
+}
+
+/// The name with its middle left out, if it is long.
+fn shortened(name: &str) -> String {
+    let characters: Vec<char> = name.chars().collect();
+    if characters.len() <= NAME_MAX {
+        return name.to_owned();
+    }
+    let side = (NAME_MAX - 1) / 2;
+    let (start, end) = (characters.iter().take(side), characters.iter().rev().take(side + 1).rev());
+    start.chain([&'…']).chain(end).collect()
+}
+
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template)
         .expect("the templates above are well-formed")
@@ -148,4 +180,37 @@ fn bytes_per_second(state: &ProgressState) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 bytes")]
     let average = state.pos() as f64 / state.elapsed().as_secs_f64().max(1e-3);
     if state.elapsed() < SETTLED { average } else { state.per_sec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_fits_its_terminal() {
+        for columns in [40, 63, 64, 80, 99, 100, 200] {
+            for templates in [&WITH_TOTAL[..], &WITHOUT_TOTAL] {
+                // The longest that is usual for each part.
+                let line = fitting(templates, columns)
+                    .replace("{prefix:>12}", &shortened("a_long_name_of_a_file.iso"))
+                    .replace("{bar:30}", &"=".repeat(30))
+                    .replace("{bar:10}", &"=".repeat(10))
+                    .replace("{spinner}", "|")
+                    .replace("{percent:>3}", "100")
+                    .replace("{decimal_bytes:>9}", "123.45 MB")
+                    .replace("{decimal_bytes}", "123.45 MB")
+                    .replace("{decimal_total_bytes}", "123.45 GB")
+                    .replace("{rate}", "1234.56 Mbit/s")
+                    .replace("{left}", "ETA 59m");
+                assert!(line.chars().count() <= columns.into(), "{columns}: {line}");
+                assert!(!line.contains('{'), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_start_and_its_end() {
+        assert_eq!(shortened("file.iso"), "file.iso");
+        assert_eq!(shortened("debian-13.1.0-amd64.iso"), "debia…64.iso");
+    }
 }

@@ -87,7 +87,8 @@ fn fits(terminal: Size) -> bool {
     terminal.width >= SIZE_MIN.width && terminal.height >= SIZE_MIN.height
 }
 
-fn size() -> Option<Size> {
+/// The size of the terminal at standard error, if there is one.
+pub(crate) fn size() -> Option<Size> {
     let size = tcgetwinsize(io::stderr()).ok()?;
     Some(Size::new(size.ws_col, size.ws_row))
 }

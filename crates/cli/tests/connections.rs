@@ -176,6 +176,10 @@ fn one_port_speaks_socks_and_http() {
     assert_eq!(exchange(&mut stream, b"ping"), b"ping");
     let (head, _) = ask(format!("CONNECT {nobody} HTTP/1.1\r\nHost: {nobody}\r\n\r\n"));
     assert!(head.starts_with("HTTP/1.1 502"), "{head}");
+    let said = client.says("connection_refused");
+    for words in [&*nobody.to_string(), "WARN", "check host and port of the target"] {
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 #[test]

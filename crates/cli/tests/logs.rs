@@ -3,20 +3,54 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt, net::UdpSocket};
 
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, Visitor},
+};
+use serde_json::{Map, Value, json};
 
-use crate::support::{Scene, Server};
+use crate::support::{Scene, Server, comes_back, echo};
 
 /// A server that logs JSON with all details that have no packets.
 fn logging(scene: &Scene, line: &str) -> Server {
     scene.serve(&format!("{line} --listen 127.0.0.1:0 -v --log-format json"))
 }
 
-/// The lines of a log, each of which is an object.
+/// The lines of a log, each of which is an object without a key that comes twice.
 fn objects(log: &str) -> Vec<Value> {
-    log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let object = |line: &str| Value::Object(serde_json::from_str::<Unique>(line).unwrap().0);
+    log.lines().map(object).collect()
+}
+
+/// An object whose keys differ. Usual readers of JSON keep the last value of a key and say nothing.
+struct Unique(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Unique;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Unique, A::Error> {
+                let mut object = Map::new();
+                while let Some((key, value)) = entries.next_entry::<String, Value>()? {
+                    if object.insert(key.clone(), value).is_some() {
+                        return Err(A::Error::custom(format!("the key {key:?} comes twice")));
+                    }
+                }
+                Ok(Unique(object))
+            }
+        }
+
+        deserializer.deserialize_map(Keys)
+    }
 }
 
 /// The identifiers of requests in a log.
@@ -61,6 +95,41 @@ fn each_server_knows_only_its_own_requests_and_the_client_knows_all() {
     }
     assert_eq!(known.len(), 3, "no two requests have the same identifier");
     assert_eq!(trace_ids(&client, |_| true), known);
+}
+
+#[test]
+fn the_operator_chooses_what_the_log_says_of_flows() {
+    let scene = Scene::new();
+    let target = echo();
+    for (flag, lines, has_destination) in [
+        ("", 2, false),
+        ("--log-flows users", 2, false),
+        ("--log-flows targets", 2, true),
+        ("--log-flows none", 0, false),
+    ] {
+        let proxy = scene.serve(&format!(
+            "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.0/8 --write-ca ca.pem {flag} \
+             --log-format json"
+        ));
+        let via = format!("--via https://{} --ca ca.pem", proxy.address);
+        let client = scene.serve(&format!("client {via} --udp 127.0.0.1:0={target}"));
+        let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(comes_back(&program, &client), "{flag}");
+        assert!(client.stop().0.success());
+        let text = proxy.stop().1;
+        let log = objects(&text);
+        let of_flows: Vec<_> = log
+            .iter()
+            .filter(|line| line["message"].as_str().unwrap().starts_with("flow "))
+            .collect();
+        assert_eq!(of_flows.len(), lines, "{flag}: {log:?}");
+        let destination = if has_destination { json!(target.to_string()) } else { Value::Null };
+        for line in of_flows {
+            assert_eq!((&line["destination"], &line["user"]), (&destination, &json!("anyone")));
+            assert!(line["target"].as_str().unwrap().starts_with("tandem_node"), "{line}");
+        }
+        assert_eq!(text.contains(&target.to_string()), has_destination, "{flag}: {text}");
+    }
 }
 
 #[test]

@@ -169,7 +169,8 @@ fn the_log_tells_who_used_a_flow_and_a_removed_token_ends_it() {
     scene.write("alice", ALICE);
     scene.write("bob", BOB);
     let proxy = scene.serve(
-        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --token-file tokens --log-clients",
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --token-file tokens --log-clients \
+         --log-flows targets",
     );
     let target = echo();
     let via = format!("--via https://{} --insecure", proxy.address);
@@ -182,7 +183,7 @@ fn the_log_tells_who_used_a_flow_and_a_removed_token_ends_it() {
     let (_, connection) = connection.rsplit_once(' ').unwrap();
     let opened = proxy.says(&format!("flow opened {connection} flow="));
     assert!(opened.contains(" user=alice client=127.0.0.1:"), "{opened}");
-    assert!(opened.ends_with(&format!(" target={target}")), "{opened}");
+    assert!(opened.ends_with(&format!(" destination={target}")), "{opened}");
 
     let get = format!("get https://{}/f {via} --token-file bob -o f", origin.address);
     scene.run(&get).fails(1, &["407"]);
@@ -225,7 +226,7 @@ fn a_client_without_a_token_is_called_after_its_certificate() {
         ))
         .succeeds();
     let opened = proxy.says("flow opened");
-    assert!(opened.contains(&format!(" user=cert-{} ", &fingerprint[..16])), "{opened}");
+    assert!(opened.contains(&format!(" user=cert-{}", &fingerprint[..16])), "{opened}");
 }
 
 #[test]

@@ -3,7 +3,13 @@
 
 mod support;
 
-use std::{net::UdpSocket, process::Stdio, thread, time::Duration};
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    process::Stdio,
+    thread,
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -108,7 +114,62 @@ fn a_client_that_has_no_right_to_use_a_proxy_says_so_at_once() {
         .run(&client("right", "127.0.0.1:9").replace("ca.pem", "/etc/hostname"))
         .fails(2, &["/etc/hostname"]);
     let server: Server = scene.serve(&client("right", "127.0.0.1:9"));
-    assert!(server.said.contains("tunnel up"), "{}", server.said);
+    server.says("tunnel up");
+    // Without a target, it is the right to use the proxy that is checked.
+    let proxy_port = |token| client(token, "").replace("--udp 127.0.0.1:0=", "--proxy 127.0.0.1:0");
+    let tcp_port = |token| client(token, "127.0.0.1:9").replace("--udp", "--tcp");
+    for line in [proxy_port("wrong"), tcp_port("wrong")] {
+        let run = scene.run(&line);
+        run.fails(1, &["status 401", "a valid token is required", "--token-file"]);
+        assert!(!run.stderr().contains("tunnel up"), "{}", run.stderr());
+    }
+    for line in [proxy_port("right"), tcp_port("right")] {
+        scene.serve(&line).says("tunnel up");
+    }
+}
+
+#[test]
+fn a_token_that_is_removed_later_is_told_in_the_log() {
+    let scene = Scene::new();
+    scene.write("tokens", "alice 0123456789abcdef\n");
+    scene.write("token", "0123456789abcdef\n");
+    let proxy = scene.serve(
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --token-file tokens --write-ca ca.pem",
+    );
+    let client = scene.serve(&format!(
+        "client --via https://{} --ca ca.pem --token-file token --proxy 127.0.0.1:0",
+        proxy.address
+    ));
+    client.says("tunnel up");
+    scene.write("tokens", "bob fedcba9876543210\n");
+    proxy.signal(rustix::process::Signal::HUP);
+    proxy.says("reloaded");
+    let mut program = TcpStream::connect(client.address).unwrap();
+    program.write_all(b"CONNECT 127.0.0.1:9 HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    program.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403 Forbidden"), "{answer}");
+    assert!(answer.contains("a valid token is required"), "{answer}");
+    let line = client.says("a valid token is required");
+    assert!(line.contains("WARN") && line.contains("--token-file"), "{line}");
+}
+
+#[test]
+fn a_program_that_comes_before_the_proxy_waits() {
+    let scene = Scene::new();
+    let port = free_port();
+    let target = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = target.local_addr().unwrap();
+    let client = scene
+        .serve(&format!("client --via https://127.0.0.1:{port} --tcp 127.0.0.1:0={to} --insecure"));
+    let mut program = TcpStream::connect(client.address).unwrap();
+    client.says("no program listens at");
+    let proxy = scene.serve(&format!("proxy --listen 127.0.0.1:{port} --allow-target 127.0.0.0/8"));
+    target.accept().unwrap().0.write_all(b"welcome").unwrap();
+    let mut welcome = String::new();
+    program.read_to_string(&mut welcome).unwrap();
+    assert_eq!(welcome, "welcome");
+    drop(proxy);
 }
 
 #[test]

@@ -229,7 +229,8 @@ fn a_reload_of_the_new_process_reaches_the_old_one() {
     write_secret(&scene.path("tokens"), "bob fedcba9876543210\n");
     successor.signal(Signal::HUP);
     proxy.says("token removed");
-    drop(download.stdout.take());
+    let mut rest = download.stdout.take().unwrap();
+    assert!(std::io::copy(&mut rest, &mut std::io::sink()).unwrap() < 20_000_000);
     assert!(!download.wait().unwrap().success());
     write_secret(&scene.path("tokens"), "bob");
     successor.signal(Signal::HUP);

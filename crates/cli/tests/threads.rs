@@ -120,7 +120,12 @@ fn clients(scene: &Scene, proxy: SocketAddr, ca: &str) -> Vec<(Server, UdpSocket
     let target = echo();
     let line = format!("client --via https://{proxy} --ca {ca} --udp 127.0.0.1:0={target} -v");
     let program = || UdpSocket::bind("127.0.0.1:0").unwrap();
-    (0..CLIENTS).map(|_| (scene.serve(&line), program())).collect()
+    let client = || {
+        let client = scene.serve(&line);
+        client.says("tunnel up");
+        client
+    };
+    (0..CLIENTS).map(|_| (client(), program())).collect()
 }
 
 fn all_come_back(clients: &[(Server, UdpSocket)]) -> bool {

@@ -256,7 +256,7 @@ fn tests_read_command_lines_without_the_variables_and_the_terminal_of_their_call
 
 /// Types that cannot show misleading text: numbers, addresses, names from fixed lists, messages of the operating
 /// system, and text that is already escaped.
-const HARMLESS: [&str; 34] = [
+const HARMLESS: [&str; 35] = [
     "ResponseCode",
     "OsError",
     "bool",
@@ -282,6 +282,7 @@ const HARMLESS: [&str; 34] = [
     "Transform",
     "Refusal",
     "Agreement",
+    "Cause",
     "ControllerName",
     "Mode",
     "AdminAddr",

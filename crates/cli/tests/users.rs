@@ -25,6 +25,7 @@ fn client(scene: &Scene, proxy: &Server, target: std::net::SocketAddr) -> (Serve
         "client --via https://{} --ca proxy.pem --token-file alice --udp 127.0.0.1:0={target}",
         proxy.address,
     ));
+    client.says("tunnel up");
     let program = program(&client);
     (client, program)
 }

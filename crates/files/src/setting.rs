@@ -60,9 +60,48 @@ impl<S: Setting> FromStr for Within<S> {
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let value = text.parse().map_err(|error: <S::Value as FromStr>::Err| ValueError::Part {
-            reason: error.to_string(),
+            reason: reason(text, error.to_string()),
             expected: S::allowed(),
         });
         Self::new(value?)
+    }
+}
+
+/// Why a text is no value. The types of whole numbers have ranges of their own, of which nobody needs to know.
+fn reason(text: &str, error: String) -> String {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_of_type = error.starts_with("number ") || error.starts_with("invalid digit ");
+    match (is_number, is_of_type) {
+        (true, true) => "out of range".to_owned(),
+        (false, true) => "not a whole number".to_owned(),
+        (_, false) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Streams;
+
+    impl Setting for Streams {
+        type Value = u8;
+        const ALLOWED: RangeInclusive<u8> = 1..=64;
+    }
+
+    #[test]
+    fn a_number_out_of_its_range_is_told_the_range() {
+        for (text, reason) in [
+            ("0", "out of range"),
+            ("65", "out of range"),
+            ("1000", "out of range"),
+            ("-1", "out of range"),
+            ("many", "not a whole number"),
+            ("1.5", "not a whole number"),
+        ] {
+            let error = text.parse::<Within<Streams>>().map(|_| ()).unwrap_err().to_string();
+            assert_eq!(error, format!("{reason}; allowed: 1 to 64"), "{text}");
+        }
     }
 }

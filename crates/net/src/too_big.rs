@@ -68,9 +68,9 @@ impl TooBig {
         let sent = socket.send_to(&message, &SockAddr::from(SocketAddr::new(target.ip(), 0)));
         match sent {
             Ok(_) => {
-                debug!(%target, len, fits, "told the target with ICMP that a packet was too large");
+                debug!(destination = %target, len, fits, "told the target with ICMP that a packet was too large");
             }
-            Err(ref error) => trace!(%target, %error, "cannot send an ICMP message"),
+            Err(ref error) => trace!(destination = %target, %error, "cannot send an ICMP message"),
         }
         sent.is_ok()
     }

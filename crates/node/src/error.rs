@@ -9,7 +9,7 @@ use std::{
 use http::StatusCode;
 use tandem_wire::{StrangerText, TargetError};
 
-use crate::{OsError, mode::Agreement, node::ResolveError, proxy::Refusal, reason::explain};
+use crate::{Cause, OsError, mode::Agreement, node::ResolveError, proxy::Refusal, reason::explain};
 
 /// The reason why a proxy refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -176,6 +176,34 @@ impl RequestError {
             | Self::Socket(_)
             | Self::Group { .. } => self.to_string(),
         }
+    }
+
+    /// Returns the cause, if clients are told it besides the error type.
+    pub(crate) const fn cause(&self) -> Option<Cause> {
+        Some(match self {
+            Self::TokenExpired => Cause::TokenExpired,
+            Self::TooManyGuesses(_) => Cause::Guesses,
+            Self::UserLimit { refusal: Refusal::Month, .. } => Cause::Month,
+            Self::UserLimit { refusal: Refusal::Target, .. }
+            | Self::UserTarget { .. }
+            | Self::UserAddress { .. } => Cause::UserTarget,
+            Self::UserLimit { .. } => Cause::UserLimit,
+            Self::PortProhibited(_) => Cause::TargetPort,
+            Self::OtherService => Cause::OneService,
+            Self::NotConnect | Self::Protocol(_) | Self::PathMismatch { .. } => Cause::NotServed,
+            Self::Unauthorized
+            | Self::MalformedTarget(_)
+            | Self::Dns { .. }
+            | Self::DnsTimeout { .. }
+            | Self::TooManyQueries(_)
+            | Self::TargetProhibited(_)
+            | Self::Loop { .. }
+            | Self::Unreachable { .. }
+            | Self::TooManySockets { .. }
+            | Self::NoResources
+            | Self::Socket(_)
+            | Self::Group { .. } => return None,
+        })
     }
 
     /// Returns the status code, and the error type of the `Proxy-Status` field (RFC 9209 §2.3) if
@@ -363,6 +391,8 @@ pub enum ClientError {
         target: StrangerText,
         /// The reason in words.
         reason: StrangerText,
+        /// The cause, if the proxy has told it.
+        cause: Option<Cause>,
     },
     /// The origin answered with a status code that is not a success.
     #[error("{url}: status {status}")]
@@ -430,6 +460,17 @@ impl ClientError {
             | Self::Redirected { .. }
             | Self::Body { .. }
             | Self::Interrupted => false,
+        }
+    }
+
+    /// Returns why a proxy refused or closed a flow, if it is known.
+    pub fn cause(&self) -> Option<Cause> {
+        match self {
+            Self::Refused { status, proxy_status, .. } => {
+                Cause::of_answer(*status, proxy_status.as_ref())
+            }
+            Self::FlowClosed { cause, .. } => *cause,
+            _ => None,
         }
     }
 

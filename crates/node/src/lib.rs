@@ -6,6 +6,7 @@ mod arrived;
 mod beside;
 pub mod buffers;
 mod carrier;
+mod cause;
 pub mod client;
 mod debts;
 pub mod error;
@@ -39,6 +40,7 @@ mod timers;
 mod token;
 pub mod tunnel;
 
+pub use cause::Cause;
 pub use client::{Client, ClientConfig};
 pub use hand_over::BusyNodes;
 pub use node::{Event, Input, Node, Output};

@@ -387,13 +387,15 @@ pub enum Event {
         /// The time until the next attempt.
         retry_in: Duration,
     },
-    /// A proxy refused or closed the flow of a local program, which goes on when the program sends
-    /// again. There is one event for each listener and cause until packets of its target arrive.
+    /// A proxy refused or closed the flow of a local program, which may try again. For each listener there is one
+    /// event until the cause changes or a flow works again, and at most one in ten seconds.
     FlowFailed {
         /// The address at which the client listens for the program.
         listen: SocketAddr,
         /// The cause of the failure.
         error: crate::error::ClientError,
+        /// How many failures with other causes had no event, since the last event about this listener.
+        left_out: u64,
     },
     /// A report of a proxy on the flow of a local program. The embedding program may forward it to
     /// that program, which may forward it to its origin. There is at most one event for each report

@@ -27,7 +27,7 @@ const NOTATION: Notation = Notation {
     quantity: "ratio",
     example: "5%",
     base: "parts per billion",
-    range: "at least 0 and at most 1 (100%)",
+    range: "from 0 to 1, or with a percent sign from 0% to 100%",
     units: &[("%", PERCENT), ("", BILLION)],
 };
 

@@ -29,6 +29,8 @@ pub struct ProxyStatus {
     pub next_hop: Option<String>,
     /// Further details for people.
     pub details: Option<String>,
+    /// The cause, where the error type does not tell it: the parameter [`ProxyStatus::CAUSE`], which is Tandem's own.
+    pub cause: Option<Cow<'static, str>>,
 }
 
 /// The reason why a value of `Proxy-Status` cannot be parsed.
@@ -43,6 +45,9 @@ pub enum StructuredFieldError {
 }
 
 impl ProxyStatus {
+    /// The parameter with the cause. Those who do not know it ignore it (RFC 9209 §2).
+    pub const CAUSE: &'static str = "tandem-cause";
+
     /// Encodes the status as the only member of a List, which looks like an Item.
     ///
     /// In strings, characters outside of printable ASCII become "?". An error type that is not a
@@ -62,6 +67,9 @@ impl ProxyStatus {
         }
         if let Some(details) = &self.details {
             item = item.parameter(key_ref("details"), string(&printable(details)));
+        }
+        if let Some(Ok(cause)) = self.cause.as_deref().map(TokenRef::from_str) {
+            item = item.parameter(key_ref(Self::CAUSE), cause);
         }
         HeaderValue::try_from(item.finish()).expect("structured fields are printable ASCII")
     }
@@ -91,6 +99,7 @@ impl ProxyStatus {
             error: parameter("error").map(Cow::Owned),
             next_hop: parameter("next-hop"),
             details: parameter("details"),
+            cause: parameter(Self::CAUSE).map(Cow::Owned),
         })
     }
 }
@@ -149,6 +158,7 @@ mod tests {
                 ProxyStatus { details: Some("say \"\u{e4}\"\n".to_owned()), ..named("a") },
                 "a;details=\"say \\\"?\\\"?\"",
             ),
+            (ProxyStatus { cause: Some("month".into()), ..named("a") }, "a;tandem-cause=month"),
         ] {
             assert_eq!(status.encode(), value, "{status:?}");
         }
@@ -162,7 +172,7 @@ mod tests {
                 name: name.to_owned(),
                 error: error.map(Cow::Borrowed),
                 next_hop: next_hop.map(str::to_owned),
-                details: None,
+                ..ProxyStatus::default()
             };
         for (value, statuses) in [
             ("", vec![]),
@@ -219,7 +229,8 @@ mod tests {
             details in proptest::option::of("[ -~]{0,20}"),
         ) {
             let error = error.map(Cow::Owned);
-            let status = ProxyStatus { name, error, next_hop, details };
+            let cause = error.clone();
+            let status = ProxyStatus { name, error, next_hop, details, cause };
             let value = status.encode();
             prop_assert_eq!(ProxyStatus::parse(value.to_str().unwrap()), Ok(vec![status]));
         }
@@ -227,7 +238,8 @@ mod tests {
         #[test]
         fn no_status_panics(name: String, error: String, details: String) {
             let error = Some(Cow::Owned(error));
-            let status = ProxyStatus { name, error, next_hop: None, details: Some(details) };
+            let details = Some(details);
+            let status = ProxyStatus { name, error, details, ..ProxyStatus::default() };
             prop_assert!(ProxyStatus::parse(status.encode().to_str().unwrap()).is_ok());
         }
     }

@@ -94,7 +94,7 @@ fn the_printed_configuration_means_itself() {
         "tcp-ports = \"1-24,26-65535\"",
         "# feedback-interval is not set; default: the tunnel's least RTT",
         "# token-file is not set",
-        "# sockets: 24000",
+        "# sockets = 24000",
     ] {
         assert!(printed.lines().any(|printed| printed == line), "no {line} in {printed}");
     }

@@ -179,6 +179,18 @@ impl HttpsUrl {
         self.0.port_or_known_default().expect("https has a default port")
     }
 
+    /// Host and port, as errors name an origin.
+    pub(crate) fn authority(&self) -> String {
+        format!("{}:{}", self.0.host_str().unwrap_or_default(), self.port())
+    }
+
+    /// The last part of the path, if it can be the name of a file in a folder. It is not decoded, so that it has no
+    /// characters but those of URLs.
+    pub(crate) fn file_name(&self) -> Option<String> {
+        let name = self.0.path().rsplit('/').next().unwrap_or_default();
+        (!matches!(name, "" | "." | "..")).then(|| name.to_owned())
+    }
+
     /// Path and query.
     pub(crate) fn path(&self) -> String {
         let query = self.0.query().map_or_else(String::new, |query| format!("?{query}"));
@@ -300,6 +312,23 @@ mod tests {
         for text in ["http://a/", "a/b", "https://", "https://u:p@a/", "https://a:0/"] {
             assert!(text.parse::<HttpsUrl>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_file_is_the_last_part_of_a_path() {
+        for (url, name) in [
+            ("https://o.example/a/b.iso?c=/d#/e", Some("b.iso")),
+            ("https://o.example/a%2F..%2Fb", Some("a%2F..%2Fb")),
+            ("https://o.example/ü", Some("%C3%BC")),
+            ("https://o.example/a/", None),
+            ("https://o.example/a/..", None),
+            ("https://o.example", None),
+        ] {
+            let url: HttpsUrl = url.parse().unwrap();
+            assert_eq!(url.file_name().as_deref(), name, "{url}");
+        }
+        let url: HttpsUrl = "https://[::1]/".parse().unwrap();
+        assert_eq!(url.authority(), "[::1]:443");
     }
 
     #[test]

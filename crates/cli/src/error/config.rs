@@ -164,6 +164,9 @@ pub(crate) enum ConfigError {
         /// How many proxies.
         proxies: usize,
     },
+    /// There is nothing to fetch. The parser sees to it that there is.
+    #[error("give a URL")]
+    NoUrl,
     /// The download cannot be written to this path.
     #[error("output = {}: {reason}", path.display())]
     Output {

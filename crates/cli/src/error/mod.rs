@@ -126,9 +126,9 @@ impl CliError {
     /// rules; 130: it was interrupted; 0: only the reader of the output is gone.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
+            _ if self.is_silent() => ExitCode::SUCCESS,
             Self::Config(_) => ExitCode::from(2),
             Self::Transfer(error) => error.exit_code(),
-            Self::Stdout(_) if self.is_silent() => ExitCode::SUCCESS,
             #[cfg(feature = "lab")]
             Self::Lab(error) => error.exit_code(),
             _ => ExitCode::from(1),
@@ -138,8 +138,18 @@ impl CliError {
     /// Whether to print nothing, because the reader of the output is gone.
     pub(crate) fn is_silent(&self) -> bool {
         match self {
-            Self::Stdout(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Stdout(error) | Self::Transfer(TransferError::BodyToStdout(error)) => {
+                error.kind() == io::ErrorKind::BrokenPipe
+            }
             _ => false,
+        }
+    }
+
+    /// Whether what comes next would fail too, or is not wanted any more.
+    pub(crate) fn concerns_all(&self) -> bool {
+        match self {
+            Self::Transfer(error) => error.is_interrupted() || self.is_silent(),
+            _ => true,
         }
     }
 

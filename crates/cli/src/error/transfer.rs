@@ -6,7 +6,7 @@ use tandem_node::{StrangerText, error::ClientError};
 use tandem_server::process::{SystemError, WriteError};
 use tandem_units::{ByteCount, HumanDuration};
 
-use crate::advice;
+use crate::{advice, config::HttpsUrl};
 
 /// Why nothing, or only a part of a file, was transferred.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +14,16 @@ pub(crate) enum TransferError {
     /// A tunnel or a fetch failed.
     #[error("{}{}", advice::with_dates(&.error.to_string()), advice::try_this(.error))]
     Client {
+        /// The cause.
+        error: ClientError,
+    },
+    /// The origin does not answer over UDP.
+    #[error(
+        "{error}{}; tandem get speaks HTTP/3 only, which runs over UDP: if this server has HTTP over TCP only, use \
+         curl, and for a tunnel tandem client --proxy 127.0.0.1:1080 with curl --proxy socks5h://127.0.0.1:1080",
+        advice::try_this(.error)
+    )]
+    NotOverUdp {
         /// The cause.
         error: ClientError,
     },
@@ -88,12 +98,34 @@ pub(crate) struct NoResult {
 }
 
 impl TransferError {
+    /// Adds to an error of the origin itself, rather than of a proxy, that only HTTP/3 is spoken with it.
+    pub(crate) fn over_udp(self, url: &HttpsUrl) -> Self {
+        let Self::Client { error } = self else { return self };
+        let is_silent = match &error {
+            ClientError::Refusing { peer, .. } | ClientError::NoAnswer { peer, .. } => {
+                *peer == url.authority()
+            }
+            ClientError::FlowClosed { target, .. } => {
+                target.unescaped() == format!("{}:{}", url.host(), url.port())
+            }
+            _ => false,
+        };
+        if is_silent { Self::NotOverUdp { error } } else { Self::Client { error } }
+    }
+
+    /// Whether the user ended the transfer.
+    pub(super) fn is_interrupted(&self) -> bool {
+        match self {
+            Self::Client { error: ClientError::Interrupted } | Self::Interrupted => true,
+            Self::Partial { cause, .. } => cause.is_interrupted(),
+            _ => false,
+        }
+    }
+
     /// As [`CliError::exit_code`](super::CliError::exit_code).
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Client { error: ClientError::Interrupted } | Self::Interrupted => {
-                ExitCode::from(130)
-            }
+            _ if self.is_interrupted() => ExitCode::from(130),
             Self::Partial { cause, .. } => cause.exit_code(),
             Self::Node(_) => ExitCode::from(2),
             _ => ExitCode::from(1),

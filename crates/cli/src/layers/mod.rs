@@ -72,8 +72,12 @@ impl Qlog {
         let chain = &place.chain;
         let layers = layers(&heads, chain)?;
         let names: Vec<_> = layers.iter().map(|layer| layer.place.name()).collect();
-        let title = format!("Download {chain}");
-        let svg = picture::draw(&title, &names, &panels(&layers));
+        let legend = layers
+            .iter()
+            .zip(&names)
+            .map(|(layer, name)| format!("{name} (seen by the {})", layer.trace.seen_by()));
+        let svg =
+            picture::draw(&heading(&layers, chain), &legend.collect::<Vec<_>>(), &panels(&layers));
         fs::write(&self.output, svg).map_err(CliError::write(&self.output))?;
         for (layer, name) in layers.iter().zip(&names) {
             text::print(layer.trace.summary(name))?;
@@ -100,6 +104,28 @@ impl Qlog {
     fn nothing(&self) -> QlogError {
         QlogError::NoQlogs { folders: self.folders.clone(), chain: self.chain.clone() }
     }
+}
+
+/// What the picture is about: how long the end-to-end connection lasted, what it carried, and its number.
+fn heading(layers: &[DrawnLayer], chain: &str) -> [String; 2] {
+    let (millis, carried) = layers.last().map_or((0.0, 0), |layer| layer.trace.carried());
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let rate = carried as f64 * 8.0 / 1e3 / millis.max(1e-3);
+    let title = format!(
+        "Download: {:.2} s, {} of packets, {rate:.2} Mbit/s on average",
+        millis / 1e3,
+        bytes(carried)
+    );
+    let from_client = layers.iter().filter(|layer| layer.trace.is_client).count();
+    let note = if from_client == 0 {
+        format!("tandem_chain {chain}")
+    } else {
+        format!(
+            "tandem_chain {chain}. What a client saw has the windows of the client, which sends little; the qlogs of \
+             the servers have those of the senders."
+        )
+    };
+    [title, note]
 }
 
 /// The connections of a chain, the outermost first.
@@ -133,27 +159,34 @@ fn read(path: &Path) -> Result<Trace, QlogError> {
 }
 
 fn panels(layers: &[DrawnLayer]) -> [CurvePanel; 4] {
-    let panel = |title, format, points: fn(&Trace) -> &[(f64, f64)]| {
+    let panel = |title, least, format, points: fn(&Trace) -> &[(f64, f64)]| {
         let line = |(layer, color): (&DrawnLayer, &RGBColor)| PictureCurve {
             color: *color,
             points: points(&layer.trace).to_vec(),
         };
         CurvePanel {
             title,
+            least,
             format,
             lines: layers.iter().zip(COLORS.iter().cycle()).map(line).collect(),
         }
     };
     [
-        panel("Congestion window", size, |trace| &trace.windows),
-        panel("Smoothed RTT", |millis| ms(millis / 1000.0), |trace| &trace.rtts),
-        panel("Packets lost so far", |count| format!("{count:.0}"), |trace| &trace.lost),
-        panel(
-            "Datagrams sent again by tunnels so far",
-            |count| format!("{count:.0}"),
-            |trace| &trace.repaired,
-        ),
+        panel("Congestion window (bytes)", 1.0, size, |trace| &trace.windows),
+        panel("Smoothed RTT", 1.0, |millis| ms(millis / 1000.0), |trace| &trace.rtts),
+        panel("Packets lost so far (number)", COUNT_MIN, count, |trace| &trace.lost),
+        panel("Datagrams sent again by tunnels so far (number)", COUNT_MIN, count, |trace| {
+            &trace.repaired
+        }),
     ]
+}
+
+/// The least end of an axis for counts, so that its marks are whole numbers.
+const COUNT_MIN: f64 = 5.0;
+
+/// A number of packets.
+fn count(value: f64) -> String {
+    format!("{value:.0}")
 }
 
 #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a window")]

@@ -12,12 +12,12 @@ pub(super) const COLORS: [RGBColor; 5] = [
 ];
 
 const WIDTH: u32 = 1040;
-const HEAD: u32 = 64;
-const PANEL: u32 = 190;
+const HEAD: u32 = 88;
+const PANEL: u32 = 204;
 /// Room for the numbers beside a panel.
 const BESIDE: i32 = 76;
 /// The width of a name in the legend.
-const NAME: i32 = 130;
+const NAME: i32 = 220;
 
 const INK: RGBColor = RGBColor(31, 41, 51);
 const GRID: RGBColor = RGBColor(226, 232, 238);
@@ -35,12 +35,14 @@ pub(super) struct PictureCurve {
 /// Curves with one scale.
 pub(super) struct CurvePanel {
     pub(super) title: &'static str,
+    /// The least end of its axis.
+    pub(super) least: f64,
     pub(super) format: fn(f64) -> String,
     pub(super) lines: Vec<PictureCurve>,
 }
 
-/// Draws all panels below each other. `names` are those of the colours.
-pub(super) fn draw(title: &str, names: &[String], panels: &[CurvePanel]) -> String {
+/// Draws all panels below each other, under a title with a smaller line. `names` are those of the colours.
+pub(super) fn draw(title: &[String; 2], names: &[String], panels: &[CurvePanel]) -> String {
     let count = u32::try_from(panels.len()).unwrap_or(0);
     let points = panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
     let end = points.map(|&(time, _)| time).fold(1.0, f64::max);
@@ -59,13 +61,14 @@ pub(super) fn draw(title: &str, names: &[String], panels: &[CurvePanel]) -> Stri
     svg
 }
 
-fn head(canvas: &Canvas<'_>, title: &str, names: &[String]) -> DrawnPicture {
-    canvas.draw_text(title, &font(20).color(&INK), (16, 12))?;
+fn head(canvas: &Canvas<'_>, [title, note]: &[String; 2], names: &[String]) -> DrawnPicture {
+    canvas.draw_text(title, &font(20).color(&INK), (16, 10))?;
+    canvas.draw_text(note, &font(12).color(&INK), (16, 38))?;
     let mut left = BESIDE;
     for (name, color) in names.iter().zip(COLORS.iter().cycle()) {
         let style = color.stroke_width(3);
-        canvas.draw(&PathElement::new([(left, 50), (left + 24, 50)], style))?;
-        canvas.draw_text(name, &font(14).color(&INK), (left + 30, 42))?;
+        canvas.draw(&PathElement::new([(left, 70), (left + 24, 70)], style))?;
+        canvas.draw_text(name, &font(14).color(&INK), (left + 30, 62))?;
         left += NAME;
     }
     Ok(())
@@ -79,11 +82,13 @@ impl CurvePanel {
     fn draw(&self, area: &Canvas<'_>, end: f64) -> DrawnPicture {
         let points = self.lines.iter().flat_map(|line| &line.points);
         let top = points.map(|&(_, value)| value).fold(0.0, f64::max);
-        let top = if top > 0.0 { top * 1.08 } else { 1.0 };
+        let top = (top * 1.08).max(self.least);
+        let is_empty = self.lines.iter().all(|line| line.points.iter().all(|point| point.1 <= 0.0));
+        let title = if is_empty { format!("{}: none", self.title) } else { self.title.to_owned() };
         let mut plane = ChartBuilder::on(area)
-            .caption(self.title, font(15).color(&INK))
+            .caption(title, font(15).color(&INK))
             .set_label_area_size(LabelAreaPosition::Left, BESIDE)
-            .set_label_area_size(LabelAreaPosition::Bottom, 28)
+            .set_label_area_size(LabelAreaPosition::Bottom, 40)
             .margin_right(20)
             .margin_left(4)
             .build_cartesian_2d(0.0..end / 1000.0, 0.0..top)?;
@@ -97,6 +102,7 @@ impl CurvePanel {
             .label_style(font(13).color(&INK))
             .x_label_formatter(&|seconds| format!("{} s", (seconds * 1e3).round() / 1e3))
             .y_label_formatter(&|value| format(*value))
+            .x_desc("time since the client began")
             .y_labels(6)
             .draw()?;
         for line in &self.lines {
@@ -136,16 +142,32 @@ mod tests {
         let points: Vec<_> = (0..100_000).map(|it| (f64::from(it), f64::from(it % 1000))).collect();
         assert!(thinned(&points, 100_000.0).len() <= 4 * 1041);
         let line = || PictureCurve { color: COLORS[0], points: points.clone() };
-        let panel =
-            CurvePanel { title: "Window", format: |it| format!("{it} B"), lines: vec![line()] };
-        let empty =
-            CurvePanel { title: "Nothing", format: |it| format!("{it}"), lines: Vec::new() };
+        let panel = CurvePanel {
+            title: "Window",
+            least: 1.0,
+            format: |it| format!("{it} B"),
+            lines: vec![line()],
+        };
+        let empty = CurvePanel {
+            title: "Losses",
+            least: 5.0,
+            format: |it| format!("{it:.0}"),
+            lines: Vec::new(),
+        };
         let names = ["tunnel 1".to_owned(), "end to end".to_owned()];
-        let svg = draw("Download 7", &names, &[panel, empty]);
-        for words in ["Download 7", "tunnel 1", "end to end", "Window", "Nothing", "20 s", "400 B"]
+        let title = ["Download: 7 s".to_owned(), "a note".to_owned()];
+        let svg = draw(&title, &names, &[panel, empty]);
+        for words in
+            ["Download: 7 s", "a note", "tunnel 1", "end to end", "Window", "20 s", "400 B"]
         {
             assert!(svg.contains(words), "no {words}");
         }
+        let (_, losses) = svg.split_once("Losses: none").unwrap();
+        let words = losses.lines().map(str::trim);
+        let marks: Vec<_> = words.filter_map(|it| it.parse::<u32>().ok()).collect();
+        let mut whole = marks.clone();
+        whole.dedup();
+        assert!(marks.len() >= 4 && marks == whole, "no number comes twice: {marks:?}");
         assert!(svg.len() < 1_000_000, "{} bytes", svg.len());
     }
 }

@@ -116,6 +116,8 @@ struct RawEvent {
 pub(super) struct Trace {
     pub(super) is_client: bool,
     pub(super) sent_bytes: u64,
+    /// Bytes of packets that came.
+    received_bytes: u64,
     sent: u64,
     pub(super) least_rtt: Option<f64>,
     pub(super) windows: Vec<(f64, f64)>,
@@ -137,9 +139,15 @@ impl Trace {
                 trace.add(&event);
             }
         }
+        // All values hold until the end of the connection.
         let end = trace.end;
         for counts in [&mut trace.lost, &mut trace.repaired] {
             counts.push((end, newest(counts)));
+        }
+        for values in [&mut trace.windows, &mut trace.rtts] {
+            if let Some(&(_, last)) = values.last() {
+                values.push((end, last));
+            }
         }
         Ok(trace)
     }
@@ -150,6 +158,9 @@ impl Trace {
             "quic:packet_sent" => {
                 self.sent += 1;
                 self.sent_bytes += data.raw.as_ref().and_then(|raw| raw.length).unwrap_or(0);
+            }
+            "quic:packet_received" => {
+                self.received_bytes += data.raw.as_ref().and_then(|raw| raw.length).unwrap_or(0);
             }
             "quic:packet_lost" => {
                 let before = newest(&self.lost);
@@ -174,6 +185,17 @@ impl Trace {
         }
     }
 
+    /// The milliseconds from its first packet to its last one, and the bytes of packets in the direction in which it
+    /// carried more.
+    pub(super) fn carried(&self) -> (f64, u64) {
+        (self.end, self.sent_bytes.max(self.received_bytes))
+    }
+
+    /// Which end saw it.
+    pub(super) const fn seen_by(&self) -> &'static str {
+        if self.is_client { "client" } else { "server" }
+    }
+
     /// Moves all times.
     pub(super) fn shift(&mut self, by: f64) {
         let Self { windows, rtts, lost, repaired, .. } = self;
@@ -184,7 +206,7 @@ impl Trace {
 
     /// A line about the connection.
     pub(super) fn summary(&self, name: &str) -> String {
-        let end = if self.is_client { "client" } else { "server" };
+        let end = self.seen_by();
         let (lost, repaired) = (newest(&self.lost), newest(&self.repaired));
         format!(
             "{name}: as its {end} saw it; {} packets sent, {lost} lost, {repaired} datagrams sent again",
@@ -249,7 +271,7 @@ mod tests {
         assert_eq!(trace.lost, [(3.0, 1.0), (5.0, 1.0)]);
         assert_eq!(trace.repaired, [(4.0, 2.0), (5.0, 2.0)]);
         trace.shift(10.0);
-        assert_eq!(trace.windows, [(12.0, 9.0)]);
+        assert_eq!(trace.windows, [(12.0, 9.0), (15.0, 9.0)], "it holds until the end");
         let summary = trace.summary("tunnel 1");
         assert!(summary.ends_with("1 packets sent, 1 lost, 2 datagrams sent again"), "{summary}");
     }

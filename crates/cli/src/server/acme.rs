@@ -20,7 +20,8 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 80
 pub(crate) struct AcmeSettings {
     /// Get and renew a certificate for this name by ACME (RFC 8555), with --acme-folder; who sets it accepts the terms
     /// of the certificate authority, which must reach this machine at TCP port 80; repeatable
-    #[arg(long, value_name = "NAME", env = "TANDEM_ACME_DOMAIN", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", env = "TANDEM_ACME_DOMAIN", value_delimiter = ',',
+          help_heading = Resettable::Reset)]
     acme_domain: Vec<String>,
 
     /// Folder for the certificate and the account at the certificate authority, which only its owner can read

@@ -3,7 +3,11 @@
 use std::path::PathBuf;
 
 use tandem_files::setting::{Setting, Within};
-use tandem_node::{limits::Limits, mode::Oversize, proxy::TcpPorts};
+use tandem_node::{
+    limits::Limits,
+    mode::Oversize,
+    proxy::{LogFlows, TcpPorts},
+};
 use tandem_server::{
     Setup,
     admin::AdminAddr,
@@ -69,17 +73,29 @@ pub(crate) struct ProxySettings {
     client_ca: Option<PathBuf>,
 
     /// Serve every client that can reach the proxy
-    #[arg(long, value_name = "BOOL", env = "TANDEM_ALLOW_ANYONE",
+    #[arg(long, value_name = "BOOL", env = "TANDEM_ALLOW_ANYONE", help_heading = "Users",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     allow_anyone: Option<bool>,
 
     /// Show the addresses of clients in the log, to trace abuse
-    #[arg(long, value_name = "BOOL", env = "TANDEM_LOG_CLIENTS",
+    #[arg(long, value_name = "BOOL", env = "TANDEM_LOG_CLIENTS", help_heading = "Monitoring",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     log_clients: Option<bool>,
 
+    /// What the log says of each flow: none (nothing), users (whose it is, when it opens and closes, and what it
+    /// carries), targets (also where to) [default: users]
+    ///
+    /// With targets, the log is a list of all that the users visit. Tell them, and keep it no longer than you need it.
+    #[arg(
+        long,
+        value_name = "none|users|targets",
+        env = "TANDEM_LOG_FLOWS",
+        help_heading = "Monitoring"
+    )]
+    log_flows: Option<LogFlows>,
+
     /// URI template of the proxy; requests must match its path [default: the template of RFC 9298]
-    #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE")]
+    #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE", help_heading = "Tunnel")]
     template: Option<Via>,
 
     #[arg(
@@ -138,7 +154,7 @@ pub(crate) struct ProxySettings {
 
     /// Show operators what happens: a page at /, metrics for Prometheus at /metrics, and /healthz and
     /// /readyz, at this loopback address or Unix socket; everybody who can reach it can read them
-    #[arg(long, value_name = "ADDR|unix:PATH", env = "TANDEM_ADMIN", help_heading = "Monitoring")]
+    #[arg(long, value_name = "ADDR|unix:PATH", env = "TANDEM_ADMIN")]
     admin: Option<AdminAddr>,
 
     #[command(flatten, next_help_heading = "Users")]
@@ -179,6 +195,7 @@ impl TryFrom<ProxySettings> for Served<ProxyRole> {
             client_ca: settings.client_ca,
             allow_anyone: settings.allow_anyone.unwrap_or_default(),
             log_clients: settings.log_clients.unwrap_or_default(),
+            log_flows: settings.log_flows.unwrap_or_default(),
             template: settings.template.map_or(usual.template, |template| template.0),
             drain: settings.drain.unwrap_or(usual.drain),
             hand_over: settings.hand_over.unwrap_or(usual.hand_over),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::Resettable;
 use tandem_server::users::UsersSetup;
 
 use crate::error::ConfigError;
@@ -11,7 +12,7 @@ use crate::error::ConfigError;
 pub(crate) struct UsersSettings {
     /// Serve clients that send one of the tokens in this file, which has TOKEN or NAME TOKEN on each
     /// line; logs show the name of a flow's token
-    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE")]
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", help_heading = Resettable::Reset)]
     token_file: Option<PathBuf>,
 
     /// Serve clients that send a JSON Web Token whose signature one of the keys in this file verifies
@@ -39,7 +40,7 @@ pub(crate) struct UsersSettings {
     jwt_group_claim: Option<String>,
 
     /// TOML file with the limits of users, in its tables default, group.NAME and user.NAME
-    #[arg(long, value_name = "FILE", env = "TANDEM_USERS_FILE")]
+    #[arg(long, value_name = "FILE", env = "TANDEM_USERS_FILE", help_heading = Resettable::Reset)]
     users_file: Option<PathBuf>,
 
     /// File in which to keep what users have used in a month; `tandem users` prints it

@@ -165,7 +165,7 @@ impl Bed {
         let pace = Pace { interval: INTERVAL, duration: Duration::from_secs(3600), payload_len };
         let listen: SocketAddr = LISTEN.parse().expect("an address");
         let is_up = move |world: &World| {
-            world.events(client).iter().any(|(_, event)| matches!(event, Event::Listening(_)))
+            world.events(client).iter().any(|(_, event)| matches!(event, Event::HopUp { .. }))
         };
         let receiver = if case.is_upward {
             let target = PacedReceiver::listening(TARGET.1);

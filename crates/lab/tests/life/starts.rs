@@ -43,8 +43,8 @@ fn end(testbed: &Testbed) -> Option<&ClientError> {
     })
 }
 
-fn is_listening(client: Handle<Client>) -> impl Fn(&World) -> bool {
-    move |world| world.events(client).iter().any(|(_, event)| matches!(event, Event::Listening(_)))
+fn is_up(client: Handle<Client>) -> impl Fn(&World) -> bool {
+    move |world| world.events(client).iter().any(|(_, event)| matches!(event, Event::HopUp { .. }))
 }
 
 #[test]
@@ -133,21 +133,25 @@ fn a_target_that_is_refused_ends_a_client_before_it_listens() {
             };
             assert_eq!(*seen, status);
             assert!(proxy_status.as_ref().is_some_and(|text| text.contains(error)), "{target}");
-            assert!(!is_listening(testbed.client)(&testbed.world), "{target}");
+            assert!(!is_up(testbed.client)(&testbed.world), "{target}");
             testbed.world.trace().digest()
         });
     }
 }
 
 #[test]
-fn a_client_listens_when_its_target_is_granted_and_programs_use_that_flow() {
+fn programs_use_the_flow_with_which_a_client_has_checked_its_target() {
     for proxies in [1, 2] {
         let scenario = retrying(proxies, Duration::MAX);
         scenario.run(|testbed| {
             testbed.world.add_host("echo", ["10.0.0.8"], tandem_lab::endpoints::EchoHost::new(7));
             check(&scenario, testbed, "10.0.0.8");
-            let is_listening = is_listening(testbed.client);
-            assert!(testbed.world.run_until(2 * SECOND, is_listening));
+            let client = testbed.client;
+            let is_up = move |world: &World| {
+                let events = world.events(client).iter();
+                events.filter(|(_, event)| matches!(event, Event::HopUp { .. })).count() == proxies
+            };
+            assert!(testbed.world.run_until(2 * SECOND, is_up));
             let last = testbed.proxies[proxies - 1];
             assert_eq!(testbed.world.node_mut(last).stats().flows, 1);
             let shots = Shot::every(20 * MS, 50, 200);
@@ -164,17 +168,35 @@ fn a_client_listens_when_its_target_is_granted_and_programs_use_that_flow() {
 }
 
 #[test]
+fn a_program_that_sends_before_the_tunnel_is_up_gets_the_flow_of_the_check() {
+    let scenario = retrying(1, Duration::MAX);
+    scenario.run(|testbed| {
+        testbed.world.add_host("echo", ["10.0.0.8"], tandem_lab::endpoints::EchoHost::new(7));
+        check(&scenario, testbed, "10.0.0.8");
+        testbed.world.kill(testbed.proxies[0]);
+        testbed.world.run_for(MS);
+        let early = program(testbed, "10.0.0.70", 0, Shot::every(MS, 10, 200));
+        testbed.world.run_for(SECOND);
+        testbed.world.replace(testbed.proxies[0], scenario.proxy(&certificate(), 1));
+        testbed.world.run_for(10 * SECOND);
+        assert_eq!(testbed.world.node(early).replies().len(), 10, "all have waited");
+        assert_eq!(testbed.world.node_mut(testbed.proxies[0]).stats().flows, 1);
+        testbed.world.trace().digest()
+    });
+}
+
+#[test]
 fn a_client_waits_until_its_target_can_be_resolved() {
     let scenario = retrying(1, Duration::MAX);
     scenario.run(|testbed| {
         testbed.world.set_name("echo.test", NameAnswer::Never);
         check(&scenario, testbed, "echo.test");
         testbed.world.run_for(12 * SECOND);
-        assert!(!is_listening(testbed.client)(&testbed.world));
+        assert!(!is_up(testbed.client)(&testbed.world));
         let found = NameAnswer::After(MS, Ok(vec!["10.0.0.8".parse().unwrap()]));
         testbed.world.set_name("echo.test", found);
-        let is_listening = is_listening(testbed.client);
-        assert!(testbed.world.run_until(15 * SECOND, is_listening));
+        let is_up = is_up(testbed.client);
+        assert!(testbed.world.run_until(15 * SECOND, is_up));
         testbed.world.trace().digest()
     });
 }
@@ -196,7 +218,7 @@ fn a_client_that_is_refused_at_its_start_does_not_take_the_proxy_for_silent() {
         let is_refusal =
             |error: &ClientError| matches!(error, ClientError::Refused { status: 503, .. });
         assert!(lost.len() > 3 && lost.iter().all(is_refusal), "{lost:?}");
-        assert!(!is_listening(testbed.client)(&testbed.world));
+        assert!(!is_up(testbed.client)(&testbed.world));
         assert_eq!(testbed.world.node_mut(testbed.proxies[0]).stats().connections, 1);
         testbed.world.trace().digest()
     });
@@ -211,7 +233,7 @@ fn refusals_are_told_once_and_not_provoked_by_every_packet() {
         testbed.world.run_for(12 * SECOND);
         let told: Vec<_> = events(testbed)
             .filter_map(|event| match event {
-                Event::FlowFailed { listen, error } => Some((*listen, error.clone())),
+                Event::FlowFailed { listen, error, .. } => Some((*listen, error.clone())),
                 _ => None,
             })
             .collect();

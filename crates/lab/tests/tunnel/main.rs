@@ -180,7 +180,7 @@ fn a_proxy_that_is_down_is_named_by_the_proxy_before_it() {
         testbed.world.kill(testbed.proxies[1]);
         testbed.finish()
     });
-    let ClientError::FlowClosed { peer, target, reason } = outcome.error() else {
+    let ClientError::FlowClosed { peer, target, reason, .. } = outcome.error() else {
         panic!("{outcome:?}");
     };
     assert!(peer.contains('1') && target.contains("2"), "{peer} {target}");

@@ -280,13 +280,16 @@ pub(crate) fn certificate() -> TestCertificate {
 
 impl Testbed {
     /// Makes the client carry the packets of local programs, and runs until it listens for all of
-    /// them.
+    /// them and its tunnel is up.
     pub(crate) fn forward(&mut self, scenario: &Scenario, listeners: Vec<ForwardConfig>) {
-        let (client, expected) = (self.client, listeners.len());
+        let (client, expected) = (self.client, (listeners.len(), self.proxies.len()));
         self.world.replace(client, scenario.client(Task::Forward(listeners)));
         let is_up = |world: &World| {
-            let events = world.events(client).iter();
-            events.filter(|(_, event)| matches!(event, Event::Listening(_))).count() == expected
+            let count = |is: fn(&Event) -> bool| {
+                world.events(client).iter().filter(|(_, event)| is(event)).count()
+            };
+            let listening = count(|event| matches!(event, Event::Listening(_)));
+            (listening, count(|event| matches!(event, Event::HopUp { .. }))) == expected
         };
         assert!(self.world.run_until(Duration::from_secs(5), is_up));
     }

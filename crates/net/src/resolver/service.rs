@@ -383,8 +383,8 @@ fn shown(from_server: &dyn std::fmt::Display) -> StrangerText {
 /// The server of a record. `None`: this client cannot use it.
 fn service(owner: &Name, record: &SVCB) -> Option<Service> {
     let refused = |reason: &str| {
-        let (owner, target) = (shown(owner), shown(&record.target_name));
-        debug!(%owner, %target, "an HTTPS record is not used: {reason}");
+        let (owner, alias) = (shown(owner), shown(&record.target_name));
+        debug!(%owner, %alias, "an HTTPS record is not used: {reason}");
         None
     };
     // RFC 9460 §2.5.2: "if TargetName has the value ".", then the owner name of this record MUST be used as the

@@ -20,8 +20,8 @@ use crate::{
     stats::Stats,
 };
 
-/// The first socket, which leads to the first peer.
-const FIRST_SOCKET: u64 = 0;
+/// What stands for the socket of the connection to the first peer, while there is none.
+const NO_SOCKET: SocketId = SocketId(u64::MAX);
 
 /// A client that has not been polled.
 pub(super) fn client(config: ClientConfig) -> Result<Client, ConfigError> {
@@ -55,7 +55,7 @@ pub(super) fn client(config: ClientConfig) -> Result<Client, ConfigError> {
         }
     };
     Ok(Client {
-        chain: Chain::new(chain_id(seed), hops, origin, SocketId(FIRST_SOCKET), ledger),
+        chain: Chain::new(chain_id(seed), hops, origin, NO_SOCKET, ledger),
         first: First::default(),
         work,
         recovery: Recovery::new(seed),
@@ -64,7 +64,7 @@ pub(super) fn client(config: ClientConfig) -> Result<Client, ConfigError> {
         requires_mode: false,
         outputs: VecDeque::new(),
         migration: Migration::default(),
-        next_socket: FIRST_SOCKET,
+        next_socket: 0,
         limits,
         stats: Stats::default(),
     })

@@ -157,8 +157,8 @@ impl Client {
         }
     }
 
-    /// Handles the SETTINGS of a hop. Requests a flow to the next peer, or opens the sockets for
-    /// local programs. An attempt to recover from the loss of the next peer begins here, too.
+    /// Handles the SETTINGS of a hop. Requests a flow to the next peer, or lets local programs use the
+    /// tunnel. An attempt to recover from the loss of the next peer begins here, too.
     pub(super) fn on_hop_settings(&mut self, now: Instant, index: usize) {
         let is_last = index + 1 == self.chain.hops.len();
         let carries_only_tcp =
@@ -193,8 +193,8 @@ impl Client {
         }
     }
 
-    /// Opens the sockets for local programs, as soon as the targets have been checked.
-    fn open_for_programs(&mut self, now: Instant) {
+    /// Lets the programs use the tunnel, as soon as the targets or the right to use the proxy have been checked.
+    pub(super) fn open_for_programs(&mut self, now: Instant) {
         let is_checked =
             self.recovery.was_up || self.with_programs(now, Programs::request_ahead) == Some(true);
         if is_checked {
@@ -330,7 +330,8 @@ impl Client {
                 }
                 self.on_hop_failed(now, last + 1, error);
             }
-            Verdict::AheadFailed(_) => {}
+            Verdict::Checked if !self.recovery.was_up => self.open_for_programs(now),
+            Verdict::Checked | Verdict::AheadFailed(_) => {}
         }
     }
 
@@ -390,7 +391,7 @@ impl Client {
         now: Instant,
         index: usize,
         stream: StreamId,
-        FlowEnd { code, reason, is_orderly }: &FlowEnd,
+        FlowEnd { code, reason, cause, is_orderly }: &FlowEnd,
     ) {
         let is_last = index + 1 == self.chain.hops.len();
         let Some(hop) = self.chain.hops.get_mut(index) else {
@@ -405,7 +406,8 @@ impl Client {
             return; // the flow continues over its other streams
         }
         let peer = hop.peer.settings.authority.clone();
-        let error = ClientError::FlowClosed { peer, target: target.into(), reason: reason.clone() };
+        let (target, reason, cause) = (target.into(), reason.clone(), *cause);
+        let error = ClientError::FlowClosed { peer, target, reason, cause };
         match carries {
             // The next proxy may be restarting, so the hop is rebuilt. An origin that restarts has
             // lost our connection.

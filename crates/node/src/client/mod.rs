@@ -112,10 +112,10 @@ impl Client {
         self.chain.peers().for_each(Peer::trace_requests);
     }
 
-    /// Makes a client that carries the packets of local programs request a flow to each target before
-    /// it opens the sockets. A wrong token, a refused target or an unknown host then ends the client
-    /// at its start, or is an attempt to repeat ([`Limits::retry`]).
-    /// The first program of each listener gets the flow that was requested ahead.
+    /// Makes a client that carries the packets of local programs request a flow to each target before its tunnel
+    /// counts as up. A wrong token, a refused target or an unknown host then ends the client at its start, or is an
+    /// attempt to repeat ([`Limits::retry`]). The first program of each listener gets the flow that was requested
+    /// ahead. A client that has no UDP listener asks whether it may use the proxy, with a request that costs nothing.
     pub fn check_targets(&mut self) {
         if let Work::Programs(programs) = &mut self.work {
             programs.check_targets();
@@ -515,6 +515,7 @@ impl Node for Client {
             self.life = ClientPhase::Running;
             self.chain.began = Some(now);
             self.outputs.push_back(Output::WatchNetwork);
+            self.with_programs(now, Programs::listen);
             self.with_first(now, First::begin);
         }
         loop {

@@ -5,8 +5,9 @@ use std::{io, net::SocketAddr, time::Duration};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tandem_wire::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, ResponseHead};
 
-use super::request::Asks;
+use super::{flow::End, request::Asks};
 use crate::{
+    Cause,
     error::{RequestError, target_error, whole_seconds},
     tcp::Form,
     tunnel::CAPSULE_PROTOCOL,
@@ -53,6 +54,18 @@ pub(super) fn unreachable(target: SocketAddr, error: io::ErrorKind) -> ProxyStat
         error: Some(target_error(error).into()),
         next_hop: Some(target.to_string()),
         details: Some(error.to_string()),
+        cause: None,
+    }
+}
+
+/// Says why the proxy ends a granted flow, whose user may not use it any longer.
+pub(super) fn revoked(cause: Cause, end: &End) -> ProxyStatus {
+    ProxyStatus {
+        name: NAME.to_owned(),
+        error: Some("http_request_denied".into()),
+        details: Some(end.to_string()),
+        cause: cause.name().map(Into::into),
+        next_hop: None,
     }
 }
 
@@ -68,6 +81,7 @@ pub(super) fn refused(error: &RequestError, asks: Asks) -> ResponseHead {
         name: NAME.to_owned(),
         error: error_type.map(Into::into),
         details: Some(error.details()),
+        cause: error.cause().and_then(Cause::name).map(Into::into),
         ..ProxyStatus::default()
     };
     headers.insert(PROXY_STATUS, proxy_status.encode());

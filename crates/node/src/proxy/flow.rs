@@ -12,7 +12,7 @@ use super::{
     users::{Meter, OpenPlace},
 };
 use crate::{
-    beside,
+    Cause, beside,
     limits::Limits,
     node::SocketId,
     quic::{ConnectionId, earliest},
@@ -169,6 +169,18 @@ pub(super) enum End {
     Expired,
     /// The user has carried as many bytes in this month as it may.
     MonthUsed,
+}
+
+impl End {
+    /// The cause that the client is told, if the flow ends because its user may not use it any longer.
+    pub(super) const fn cause(&self) -> Option<Cause> {
+        match self {
+            Self::Revoked => Some(Cause::TokenRemoved),
+            Self::Expired => Some(Cause::TokenExpired),
+            Self::MonthUsed => Some(Cause::Month),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for End {

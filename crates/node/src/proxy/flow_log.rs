@@ -3,12 +3,14 @@
 
 use std::{
     collections::BTreeMap,
-    mem,
+    fmt, mem,
     net::SocketAddr,
+    str::FromStr,
     time::{Duration, Instant},
 };
 
-use tracing::info;
+use serde_with::SerializeDisplay;
+use tracing::{field::display, info};
 
 use super::{
     FlowId,
@@ -21,6 +23,51 @@ use crate::seldom::LineBudget;
 
 /// The time for which lines are left out before the log says how many.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the log says of flows at level *info*.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, SerializeDisplay)]
+pub enum LogFlows {
+    /// Nothing.
+    None,
+    /// When flows of which user opened and closed, and what they carried, but not where to. An operator can see who
+    /// uses the proxy how much, and keeps no list of what its users visit.
+    #[default]
+    Users,
+    /// Also the destination of each flow, which lets an operator answer complaints of others.
+    Targets,
+}
+
+impl LogFlows {
+    /// All values.
+    pub const ALL: [Self; 3] = [Self::None, Self::Users, Self::Targets];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Users => "users",
+            Self::Targets => "targets",
+        }
+    }
+}
+
+impl fmt::Display for LogFlows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for LogFlows {
+    type Err = UnknownLogFlows;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLogFlows> {
+        Self::ALL.into_iter().find(|it| it.name() == name).ok_or(UnknownLogFlows)
+    }
+}
+
+/// The error for a name that is no [`LogFlows`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("allowed: none, users, targets")]
+pub struct UnknownLogFlows;
 
 /// What a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +101,7 @@ impl Unlogged {
 /// nodes together; connections of all clients of a node have one.
 #[derive(Debug, Default)]
 pub(super) struct FlowLog {
+    flows_say: LogFlows,
     /// The time of the lines that follow.
     now: Option<Instant>,
     /// The flows that were not logged, by the number of their user. There is an entry at most for each user of the last
@@ -68,6 +116,15 @@ pub(super) struct FlowLog {
 }
 
 impl FlowLog {
+    pub(super) fn new(flows_say: LogFlows) -> Self {
+        Self { flows_say, ..Self::default() }
+    }
+
+    /// Whether lines may have the destinations of users.
+    pub(super) fn has_targets(&self) -> bool {
+        self.flows_say == LogFlows::Targets
+    }
+
     /// Sets the time of the lines that follow.
     pub(super) const fn set_now(&mut self, now: Instant) {
         self.now = Some(now);
@@ -77,9 +134,10 @@ impl FlowLog {
     pub(super) fn opened(&mut self, id: FlowId, flow: &Flow, target: SocketAddr) {
         let Owner { user, client, trace_id, .. } = &flow.owner;
         if self.may_log(user, FlowLine::Opened) {
+            let destination = self.has_targets().then(|| display(target));
             info!(
                 connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
-                client = client.map(display), %target, protocol = protocol(flow), "flow opened"
+                client = client.map(display), destination, protocol = protocol(flow), "flow opened"
             );
         }
     }
@@ -97,9 +155,10 @@ impl FlowLog {
             Service::Tcp(_) => None,
         };
         let of_udp = |field: fn(&Udp) -> u64| udp.map(field);
+        let destination = self.has_targets().then(|| display(service.target()));
         info!(
             connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
-            client = client.map(display), target = %service.target(), %reason,
+            client = client.map(display), destination, %reason,
             protocol = protocol(flow), active_s = meter.active().as_secs_f64(),
             to_target_bytes = to_target, to_client_bytes = to_client,
             to_target = of_udp(|it| it.to_target_datagrams),
@@ -111,6 +170,9 @@ impl FlowLog {
 
     /// Whether to write a line about a flow of this user.
     fn may_log(&mut self, user: &User, line: FlowLine) -> bool {
+        if self.flows_say == LogFlows::None {
+            return false;
+        }
         let Some(now) = self.now else { return true };
         if user.account.may_log(now) {
             return true;

@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use bytes::Bytes;
 use http::HeaderMap;
 use tandem_wire::{Code, ResponseHead, TraceId};
 use tracing::{debug, field::display};
@@ -15,8 +16,9 @@ use tracing::{debug, field::display};
 use super::{
     FlowId, Proxy,
     access::{Access, User},
-    answer::{refused, unreachable},
+    answer::{refused, revoked, unreachable},
     flow::{End, Flow, Owner, Stage, StreamFate},
+    peers::Peer,
     request::Asks,
     service::{Attempt, Further, LookUp, Race, Service},
     users::Meter,
@@ -286,9 +288,35 @@ impl Proxy {
         }
     }
 
-    /// Ends a flow whose user has lost its right to it.
+    /// Ends a flow whose user has lost its right to it, and tells the client why, if its stream can carry that: after
+    /// what waits for it, or instead.
     pub(super) fn revoke(&mut self, id: FlowId, end: &End) {
-        self.end_flow(id, end, StreamFate::Reset(Code::H3_REQUEST_CANCELLED));
+        let mut fate = StreamFate::Reset(Code::H3_REQUEST_CANCELLED);
+        if let Some(cause) = end.cause()
+            && let Some(Peer { flows, tunnel, .. }) = self.peers.get_mut(id.0)
+            && let Some(Flow { stage: Stage::Open(service), .. }) =
+                flows.get(&id.1).map(Box::as_ref)
+        {
+            let words = || encode_proxy_status(&revoked(cause, end));
+            match service {
+                Service::Tcp(tcp) if tcp.takes_last_words() => {
+                    tunnel.send_bytes(id.1, words(), Bytes::new());
+                    tunnel.finish_bytes(id.1);
+                    fate = StreamFate::Drains;
+                }
+                // A frame that was sent in part can only be cut by a reset.
+                Service::Udp(_) if tunnel.explains_end(id.1) && !tunnel.is_within_frame(id.1) => {
+                    fate = StreamFate::FinishWith(words());
+                }
+                Service::Tcp(_) | Service::Udp(_) => {}
+            }
+        }
+        let is_draining = matches!(fate, StreamFate::Drains);
+        self.end_flow(id, end, fate);
+        if is_draining && let Some(mut carrier) = self.server.carrier(id.0) {
+            carrier.stop_reading(id.1);
+            self.server.wake(id.0);
+        }
     }
 
     /// Ends the flows that were opened with a token that is no longer permitted.

@@ -33,6 +33,7 @@ use tracing::{field::display, info};
 pub(crate) use self::users::is_own_name;
 pub use self::{
     access::Access,
+    flow_log::{LogFlows, UnknownLogFlows},
     in_use::InUse,
     jwt::{JwtKeys, JwtKeysError, JwtRules},
     pep::PepSettings,
@@ -97,6 +98,8 @@ pub struct ProxyConfig {
     pub pep: Option<PepSettings>,
     /// Whether logs show the addresses of clients, so that an operator can trace abuse.
     pub log_clients: bool,
+    /// What logs say of flows.
+    pub log_flows: LogFlows,
     /// The URI template that the path of each request must match (RFC 9298 §2).
     pub template: Template,
     /// The bounds on what the proxy uses.
@@ -132,6 +135,7 @@ impl ProxyConfig {
             oversize: Oversize::default(),
             pep: None,
             log_clients: false,
+            log_flows: LogFlows::default(),
             template: Self::default_template(),
             limits: Limits::default(),
             in_use: InUse::default(),
@@ -228,7 +232,7 @@ impl Proxy {
             feedback_interval,
             oversize,
             log_clients,
-            log: FlowLog::default(),
+            log: FlowLog::new(config.log_flows),
             users: config.users,
             limits,
             outputs: VecDeque::from([open]),

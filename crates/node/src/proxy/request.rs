@@ -258,6 +258,14 @@ impl Proxy {
         | RequestError::UserAddress { .. } = error
             && let Some(left_out) = self.admission.limit_warning.due(now)
         {
+            let error = match error {
+                RequestError::UserTarget { user, .. } | RequestError::UserAddress { user, .. }
+                    if !self.log.has_targets() =>
+                {
+                    format!("user {user} may not reach its target through this proxy")
+                }
+                error => error.to_string(),
+            };
             warn!(connection = id.0.0, left_out, "request refused: {error}");
         }
     }

@@ -17,7 +17,7 @@ use tandem_node::{
     Proxy, ProxyConfig, Serves,
     limits::Limits,
     mode::Oversize,
-    proxy::{TargetPolicy, TcpPorts, Users},
+    proxy::{LogFlows, TargetPolicy, TcpPorts, Users},
     quic::{ServerTls, Transport},
 };
 use tandem_units::HumanDuration;
@@ -63,6 +63,8 @@ pub struct ProxyRole {
     pub allow_anyone: bool,
     /// Whether the log has the addresses of clients.
     pub log_clients: bool,
+    /// What the log says of flows.
+    pub log_flows: LogFlows,
     /// Its URI template.
     #[serde_as(as = "DisplayFromStr")]
     pub template: Template,
@@ -93,6 +95,7 @@ impl Default for ProxyRole {
             client_ca: None,
             allow_anyone: false,
             log_clients: false,
+            log_flows: LogFlows::default(),
             template: ProxyConfig::default_template(),
             drain: HumanDuration(limits.drain),
             hand_over: HumanDuration(limits.hand_over),
@@ -160,6 +163,7 @@ impl Role for ProxyRole {
             oversize: self.oversize,
             pep: self.pep.to_node()?,
             log_clients: self.log_clients,
+            log_flows: self.log_flows,
             template: self.template.clone(),
             ..ProxyConfig::new(listen, tls)
         })

@@ -3,6 +3,7 @@
 use tandem_wire::{Code, FeedbackField, ResponseHead, StrangerText};
 
 use crate::{
+    Cause,
     client::{FlowConfig, programs::Source},
     h3::has_content,
     quic::StreamId,
@@ -69,13 +70,15 @@ pub(in crate::client) struct FlowEnd {
     pub(in crate::client) code: Code,
     /// The reason for messages.
     pub(in crate::client) reason: StrangerText,
+    /// The cause, if the proxy has told it.
+    pub(in crate::client) cause: Option<Cause>,
     /// Whether the proxy ended the flow without an error, for example because it was idle.
     pub(in crate::client) is_orderly: bool,
 }
 
 impl FlowEnd {
     pub(in crate::client) fn new(code: Code, reason: impl Into<StrangerText>) -> Self {
-        Self { code, reason: reason.into(), is_orderly: false }
+        Self { code, reason: reason.into(), cause: None, is_orderly: false }
     }
 
     /// The end of a flow that the proxy ended without an error.
@@ -101,7 +104,10 @@ impl From<StreamEnd> for FlowEnd {
             StreamEnd::Finished => Self::orderly("the proxy ended the request stream"),
             StreamEnd::Reset(code) if code == Code::H3_NO_ERROR => Self::orderly(code.to_string()),
             StreamEnd::Reset(code) => Self::reset_by_proxy(code),
-            StreamEnd::Failed(proxy_status) => Self::new(Code::H3_NO_ERROR, explain(&proxy_status)),
+            StreamEnd::Failed(status) => {
+                let cause = Cause::told(&status);
+                Self { cause, ..Self::new(Code::H3_NO_ERROR, explain(&status)) }
+            }
             StreamEnd::Malformed(code, reason) => Self::new(code, reason),
         }
     }

@@ -1,6 +1,6 @@
 //! What a program is told if the target of its connection cannot be reached.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use http::StatusCode;
 use tandem_wire::{ProxyStatus, StrangerText};
@@ -42,6 +42,8 @@ pub struct Refusal {
     pub error: Option<Cow<'static, str>>,
     /// The reason in words.
     pub words: StrangerText,
+    /// The wait for which the tunnel's proxy asks before the next request.
+    pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
@@ -65,7 +67,7 @@ impl Refusal {
 
     fn of(socks: SocksReply, status: u16, words: StrangerText) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
-        Self { socks, status, error: None, words }
+        Self { socks, status, error: None, words, retry_after: None }
     }
 
     /// The refusal for the answer of a proxy.
@@ -73,13 +75,18 @@ impl Refusal {
         // The proxy that is closest to the target comes first, and knows most.
         let statuses = proxy_status.and_then(|value| ProxyStatus::parse(value.unescaped()).ok());
         if let Some(error) = statuses.into_iter().flatten().find_map(|status| status.error) {
-            return Self::new(error, words);
+            let refusal = Self::new(error, words);
+            if status != 429 {
+                return refusal;
+            }
+            let (socks, status) = (SocksReply::GeneralFailure, StatusCode::TOO_MANY_REQUESTS);
+            return Self { socks, status, ..refusal };
         }
         match status {
-            403 => Self::of(SocksReply::NotAllowed, 403, words),
-            // The program cannot know the token of the tunnel, so it is not asked for one.
-            401 | 407 => Self::of(SocksReply::NotAllowed, 502, words),
-            429 | 503 => Self::of(SocksReply::GeneralFailure, 503, words),
+            // The program cannot know the token of the tunnel, so it is not asked for one by 407.
+            401 | 403 | 407 => Self::of(SocksReply::NotAllowed, 403, words),
+            429 => Self::of(SocksReply::GeneralFailure, 429, words),
+            503 => Self::of(SocksReply::GeneralFailure, 503, words),
             504 => Self::of(SocksReply::TtlExpired, 504, words),
             _ => Self::of(SocksReply::GeneralFailure, 502, words),
         }
@@ -90,8 +97,9 @@ impl From<&ClientError> for Refusal {
     fn from(error: &ClientError) -> Self {
         let words = error.to_string().into();
         match error {
-            ClientError::Refused { status, proxy_status, .. } => {
-                Self::answered(*status, proxy_status.as_ref(), words)
+            ClientError::Refused { status, proxy_status, retry_after, .. } => {
+                let refusal = Self::answered(*status, proxy_status.as_ref(), words);
+                Self { retry_after: *retry_after, ..refusal }
             }
             ClientError::NoAnswer { .. } => Self::of(SocksReply::GeneralFailure, 504, words),
             ClientError::Socket(_)
@@ -128,8 +136,6 @@ impl From<&FlowError> for Refusal {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -157,8 +163,10 @@ mod tests {
             (typed(502, "an_error_of_the_future"), GeneralFailure, 502),
             (refused(502, Some("a, b;error=connection_refused")), ConnectionRefused, 502),
             (refused(403, None), NotAllowed, 403),
-            (refused(407, Some("p;details=\"a valid token is required\"")), NotAllowed, 502),
-            (refused(429, None), GeneralFailure, 503),
+            (refused(407, Some("p;details=\"a valid token is required\"")), NotAllowed, 403),
+            (refused(429, None), GeneralFailure, 429),
+            (typed(429, "http_request_denied"), GeneralFailure, 429),
+            (refused(401, None), NotAllowed, 403),
             (refused(504, Some("not a list;;")), TtlExpired, 504),
             (refused(200, None), GeneralFailure, 502),
             (ClientError::NoAnswer { peer: "p".to_owned(), timeout }, GeneralFailure, 504),

@@ -82,6 +82,12 @@ impl Associations {
         Some(self.by_socket.get(&socket)?.tcp)
     }
 
+    /// The TCP connection of the program whose association has this flow.
+    pub(super) fn tcp_of_flow(&self, flow: AssociateId) -> Option<TcpId> {
+        let (socket, _) = self.by_flow.get(&flow)?;
+        self.tcp_of(*socket)
+    }
+
     /// Opens the socket of an association at this address, for a program on `host` that will send `from` there, as far
     /// as it knows.
     pub(super) fn open(

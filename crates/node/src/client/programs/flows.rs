@@ -283,12 +283,15 @@ impl Flows {
         Ok(())
     }
 
-    /// Requests a flow of UDP payloads. `false`: the proxy allows no more streams at the moment.
+    /// Requests a flow of UDP payloads. `false`: the tunnel is not up, or the proxy allows no more streams at the
+    /// moment.
     pub(super) fn request(&mut self, source: Source, hop: &mut Hop) -> bool {
         let Some(flow) = self.all.get(&source) else {
             return impossible("only a flow that is there is requested");
         };
-        let stream = hop.request(&flow.request, Carries::Program(source));
+        let may_ask = hop.is_up || matches!(source, Source::Ahead(_));
+        let stream =
+            may_ask.then(|| hop.request(&flow.request, Carries::Program(source))).flatten();
         self.set_life(source, stream.map_or(Life::Waiting, Life::Requested));
         stream.is_some()
     }
@@ -301,6 +304,12 @@ impl Flows {
             }
         }
         true
+    }
+
+    /// The flows of UDP listeners that wait to be requested.
+    pub(super) fn waiting_udp(&self) -> Vec<LocalFlowId> {
+        let udp = |source: &Source| if let Source::Udp(id) = source { Some(*id) } else { None };
+        self.waiting.iter().filter_map(udp).collect()
     }
 
     /// The TCP connections that wait to be requested.
@@ -336,8 +345,14 @@ impl Flows {
                 return impossible("only what was requested is granted, and only once");
             }
         };
+        self.get(source)?.choose_order(stream, cx);
+        self.send_early(source, cx)
+    }
+
+    /// Sends what waited for the grant of a flow. Returns the first error.
+    pub(super) fn send_early(&mut self, source: Source, cx: &mut Context<'_>) -> Option<FlowError> {
         let flow = self.get_mut(source)?;
-        flow.choose_order(stream, cx);
+        let (Life::Granted(stream) | Life::Closing(stream, _)) = flow.life else { return None };
         let mut first = None;
         for payload in mem::take(&mut flow.early) {
             first = first.or(transmit(stream, &payload, cx).err());

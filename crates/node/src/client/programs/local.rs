@@ -3,7 +3,12 @@
 use tandem_wire::Code;
 use tracing::{debug, warn};
 
-use super::{Context, Source, flows::Flows, tcp::Tcp};
+use super::{
+    Context, Source,
+    flows::Flows,
+    splice::words_of,
+    tcp::{Tcp, closed_for},
+};
 use crate::{
     client::{
         FlowConfig,
@@ -74,7 +79,12 @@ impl Tcp {
                 Next::Fin => continue, // the end of the stream follows
                 Next::End => local.target_ended(true),
                 Next::Blocked => return,
-                Next::Reset(_) | Next::Cut(_) | Next::Malformed(_) => local.target_ended(false),
+                Next::Cut(Some(status)) => {
+                    local.target_ended(false);
+                    let error = closed_for(tcp, words_of(&status), flows, cx);
+                    self.tell_of_cut(tcp, &error, cx);
+                }
+                Next::Reset(_) | Next::Cut(None) | Next::Malformed(_) => local.target_ended(false),
                 Next::Broken(error) => return cx.broken(error),
             }
             self.run_local(tcp, flows, cx);

@@ -11,8 +11,10 @@ mod local;
 mod own;
 mod owners;
 mod requests;
+mod right;
 mod splice;
 mod tcp;
+mod told;
 mod udp;
 
 use std::{collections::VecDeque, net::SocketAddr, time::Instant};
@@ -90,7 +92,9 @@ pub(super) enum Verdict {
     End(Result<(), ClientError>),
     /// The client ends, because the last proxy has violated HTTP/3.
     Broken(h3::ConnectionError),
-    /// A flow that was requested ahead of all programs was refused or has ended.
+    /// The proxy has answered whether this client may use it.
+    Checked,
+    /// A flow that was requested ahead of all programs was refused or has ended, or the client may not use the proxy.
     AheadFailed(ClientError),
 }
 
@@ -129,9 +133,11 @@ impl Programs {
         }
     }
 
-    /// Makes the client request a flow to each target of a UDP listener before it opens the sockets.
+    /// Makes the client request a flow to each target of a UDP listener before its tunnel counts as up, or else ask
+    /// whether it may use the proxy.
     pub(super) const fn check_targets(&mut self) {
         self.udp.check_targets();
+        self.tcp.check_right();
     }
 
     pub(super) fn add_tcp_service(&mut self, service: TcpService) {
@@ -153,17 +159,27 @@ impl Programs {
         stats.tcp.open = self.tcp.len() as u64;
     }
 
-    /// Requests a flow to each target ahead, if that was asked for. Returns whether all that were requested have been
-    /// granted.
-    pub(super) fn request_ahead(&mut self, cx: &mut Context<'_>) -> bool {
-        self.udp.request_ahead(&mut self.flows, cx.hop)
-    }
-
-    /// Opens what programs use, which a second call does not, and requests the flows that wait, after the tunnel has
-    /// come up.
-    pub(super) fn on_up(&mut self, cx: &mut Context<'_>) {
+    /// Opens the listening sockets of programs.
+    pub(super) fn listen(&mut self, cx: &mut Context<'_>) {
         self.udp.listen(cx);
         self.tcp.listen(cx);
+    }
+
+    /// Requests a flow to each target ahead, if that was asked for. Returns whether all that were requested have been
+    /// granted. Without a UDP listener, it is the right to use the proxy that is asked for.
+    pub(super) fn request_ahead(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.udp.has_listeners() {
+            self.udp.request_ahead(&mut self.flows, cx.hop)
+        } else {
+            self.tcp.has_right(cx)
+        }
+    }
+
+    /// Opens the standard input, which a second call does not, and requests the flows that wait, after the tunnel has
+    /// come up.
+    pub(super) fn on_up(&mut self, cx: &mut Context<'_>) {
+        self.tcp.open_stdio(cx);
+        self.udp.use_ahead(&mut self.flows, cx);
         self.request_waiting(cx);
     }
 
@@ -267,9 +283,15 @@ impl Programs {
                     info!(%error, left_out, "flow closed");
                 }
             }
-            (Source::Udp(id), _) => self.udp.on_failed(id, ending, error, cx),
+            (Source::Udp(id), _) => self.udp.on_failed(id, ending, &error, cx),
             (Source::Own(id), _) if !is_closed => self.own.tell(id, FlowEvent::Ended(error)),
-            (Source::Associate(id), _) => self.tcp.associations.forget(id),
+            (Source::Associate(id), _) => {
+                if let Some(service) = self.tcp.service_of(id).filter(|_| ending != Ending::Orderly)
+                {
+                    self.tcp.tell(service, &error, cx);
+                }
+                self.tcp.associations.forget(id);
+            }
             (Source::Own(_), _) => {} // its program has closed it
             (Source::Tcp(_), _) => impossible("TCP connections have ends of their own"),
         }

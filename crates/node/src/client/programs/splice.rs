@@ -2,14 +2,15 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use tandem_wire::{Code, ResponseHead};
+use tandem_wire::{Code, ResponseHead, StrangerText};
 
 use super::{
     Context, Source,
     flows::{Flow, Flows, Life},
-    tcp::{Tcp, closed},
+    tcp::{Tcp, closed, closed_for},
 };
 use crate::{
+    Cause,
     client::chain::{authority_of, grants},
     h3,
     impossible::impossible,
@@ -36,6 +37,10 @@ impl Tcp {
         else {
             return Some(event);
         };
+        if self.right.is_asked_on(stream) {
+            self.on_right(&event, cx);
+            return None;
+        }
         let Some(tcp) = flows.tcp_of(stream) else { return Some(event) }; // of UDP payloads
         match event {
             h3::Event::Response(_, head) => self.on_response(tcp, stream, &head, flows, cx),
@@ -237,7 +242,9 @@ impl Tcp {
             return impossible("a stream is of a program");
         };
         program.splice.halt(false);
-        self.told.remove(&program.service);
+        if let Some(told) = self.told.get_mut(&program.service) {
+            told.on_success();
+        }
         if let Some(local) = &mut program.local {
             local.on_granted();
             self.run_local(tcp, flows, cx);
@@ -263,14 +270,15 @@ impl Tcp {
                 return self.forget(tcp, Ok(()), flows, cx);
             }
             Outcome::Broken(error) => return cx.broken(error),
-            Outcome::Malformed(code) => (code, "the proxy's answer is malformed".into()),
-            Outcome::Cut(Some(status)) => (Code::H3_REQUEST_CANCELLED, explain(&status)),
+            Outcome::Malformed(code) => (code, ("the proxy's answer is malformed".into(), None)),
+            Outcome::Cut(Some(status)) => (Code::H3_REQUEST_CANCELLED, words_of(&status)),
             Outcome::Closed | Outcome::Cut(None) => {
-                (Code::H3_REQUEST_CANCELLED, "the connection was reset".into())
+                (Code::H3_REQUEST_CANCELLED, ("the connection was reset".into(), None))
             }
         };
         cx.stats.tcp.aborted += 1;
-        let error = closed(tcp, reason, flows, cx);
+        let error = closed_for(tcp, reason, flows, cx);
+        self.tell_of_cut(tcp, &error, cx);
         Self::disconnect(tcp, code, flows, cx);
         self.forget(tcp, Err(error), flows, cx);
     }
@@ -305,6 +313,11 @@ impl Flow {
             splice.halt(kept >= EARLY_MAX);
         }
     }
+}
+
+/// What a value of `Proxy-Status` says, in words and as a cause.
+pub(super) fn words_of(status: &StrangerText) -> (StrangerText, Option<Cause>) {
+    (explain(status), Cause::told(status))
 }
 
 /// Whether a proxy that answers with this status may take the request in another form.

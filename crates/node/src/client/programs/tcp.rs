@@ -12,9 +12,16 @@ use std::{
 
 use tandem_wire::{Code, StrangerText};
 
-use super::{Context, Source, associate::Associations, flows::Flows, requests::Asked};
+use super::{
+    Context, Source,
+    associate::{AssociateId, Associations},
+    flows::Flows,
+    requests::Asked,
+    right::Right,
+    told::Told,
+};
 use crate::{
-    OsError,
+    Cause, OsError,
     client::{
         FlowConfig,
         chain::{Request, authority_of},
@@ -62,8 +69,10 @@ const FIRST_FORM: Form = Form::Capsules;
 /// The TCP connections of local programs.
 pub(super) struct Tcp {
     pub(super) services: Vec<TcpService>,
-    /// Whether the listening sockets and the standard input were requested.
-    has_begun: bool,
+    /// Whether the standard input was requested.
+    has_stdio: bool,
+    /// What is known of the right to use the proxy.
+    pub(super) right: Right,
     /// The service of each listening socket.
     listeners: BTreeMap<ListenerId, usize>,
     /// Connections that are awaited, and the listener or the service of each.
@@ -81,8 +90,8 @@ pub(super) struct Tcp {
     pub(super) is_form_known: bool,
     /// The hosts whose programs have shown wrong passwords.
     pub(super) guesses: Guesses,
-    /// The error of which the embedding program was told last, by service.
-    pub(super) told: BTreeMap<usize, ClientError>,
+    /// What the embedding program was told, by service.
+    pub(super) told: BTreeMap<usize, Told>,
     /// Limits the warnings about programs that break a protocol.
     pub(super) warning: Seldom,
 }
@@ -112,7 +121,8 @@ impl Tcp {
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             services: Vec::new(),
-            has_begun: false,
+            has_stdio: false,
+            right: Right::default(),
             listeners: BTreeMap::new(),
             awaited: BTreeMap::new(),
             programs: BTreeMap::new(),
@@ -160,22 +170,28 @@ impl Tcp {
         }
     }
 
-    /// Opens the listening sockets and the standard input. A second call has no effect.
+    /// Opens the listening sockets.
     pub(super) fn listen(&mut self, cx: &mut Context<'_>) {
-        if std::mem::replace(&mut self.has_begun, true) {
+        for service in 0..self.services.len() {
+            if let Some(address) = self.listen_address(service) {
+                let listener = ListenerId(service as u64);
+                self.listeners.insert(listener, service);
+                cx.outputs.push_back(Output::Tcp(TcpOutput::Listen { listener, address }));
+            }
+        }
+    }
+
+    /// Opens the standard input, if it is a connection. A second call has no effect.
+    pub(super) fn open_stdio(&mut self, cx: &mut Context<'_>) {
+        if std::mem::replace(&mut self.has_stdio, true) {
             return;
         }
         for service in 0..self.services.len() {
-            let output = if let Some(address) = self.listen_address(service) {
-                let listener = ListenerId(service as u64);
-                self.listeners.insert(listener, service);
-                TcpOutput::Listen { listener, address }
-            } else {
+            if self.listen_address(service).is_none() {
                 let tcp = self.next_tcp();
                 self.awaited.insert(tcp, Awaited { service, listener: None });
-                TcpOutput::OpenStdio(tcp)
-            };
-            cx.outputs.push_back(Output::Tcp(output));
+                cx.outputs.push_back(Output::Tcp(TcpOutput::OpenStdio(tcp)));
+            }
         }
     }
 
@@ -347,19 +363,38 @@ impl Tcp {
         let Some(program) = self.programs.get_mut(&tcp) else {
             return impossible("only what a program wants is refused");
         };
+        let service = program.service;
         if let Some(local) = &mut program.local {
             local.on_refused(&Refusal::from(&error));
+            self.tell(service, &error, cx);
             return self.run_local(tcp, flows, cx);
         }
         program.splice.socket.reset(cx.outputs);
-        let service = program.service;
-        if let Some(listen) = self.listen_address(service)
-            && self.told.get(&service) != Some(&error)
-        {
-            self.told.insert(service, error.clone());
-            cx.tell(Event::FlowFailed { listen, error: error.clone() });
-        }
+        self.tell(service, &error, cx);
         self.forget(tcp, Err(error), flows, cx);
+    }
+
+    /// Tells the embedding program that a flow of a service was refused or has failed. The standard input has no
+    /// listener: its error ends the client.
+    pub(super) fn tell(&mut self, service: usize, error: &ClientError, cx: &mut Context<'_>) {
+        if let Some(listen) = self.listen_address(service) {
+            self.told.entry(service).or_default().tell(listen, error, cx);
+        }
+    }
+
+    /// Tells the embedding program that a proxy has cut off a connection and said why. Connections that their targets
+    /// cut off are a part of normal work.
+    pub(super) fn tell_of_cut(&mut self, tcp: TcpId, error: &ClientError, cx: &mut Context<'_>) {
+        let program = self.programs.get(&tcp).filter(|_| error.cause().is_some());
+        if let Some(service) = program.map(|program| program.service) {
+            self.tell(service, error, cx);
+        }
+    }
+
+    /// The service through which a program has the association of a flow.
+    pub(super) fn service_of(&self, flow: AssociateId) -> Option<usize> {
+        let tcp = self.associations.tcp_of_flow(flow)?;
+        Some(self.programs.get(&tcp)?.service)
     }
 
     /// Forgets a program's connection. The client ends with that of the standard input.
@@ -386,6 +421,7 @@ impl Tcp {
     pub(super) fn end_streams(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
         self.is_form_known = false;
         self.form = FIRST_FORM;
+        self.right.forget_stream();
         for tcp in flows.requested_tcp() {
             if self.wait_again(tcp, flows, cx) {
                 continue;
@@ -460,9 +496,19 @@ pub(super) fn closed(
     flows: &Flows,
     cx: &Context<'_>,
 ) -> ClientError {
+    closed_for(tcp, (reason.into(), None), flows, cx)
+}
+
+/// The same with the cause, if the proxy has told it.
+pub(super) fn closed_for(
+    tcp: TcpId,
+    (reason, cause): (StrangerText, Option<Cause>),
+    flows: &Flows,
+    cx: &Context<'_>,
+) -> ClientError {
     let peer = cx.hop.peer.settings.authority.clone();
     // A program that speaks a local protocol may have no target at present.
     let flow = flows.get(Source::Tcp(tcp));
     let target = flow.map(|flow| authority_of(&flow.request.config)).unwrap_or_default();
-    ClientError::FlowClosed { peer, target: target.into(), reason: reason.into() }
+    ClientError::FlowClosed { peer, target: target.into(), reason, cause }
 }

@@ -39,9 +39,13 @@ fn programs(client: &Client) -> &Programs {
     }
 }
 
-/// Opens what programs use.
+/// Opens what programs use: first the listeners, and the standard input when the tunnel is up.
 fn listen(client: &mut Client) {
-    client.with_programs(test_start(), |programs, cx| programs.tcp.listen(cx)).unwrap();
+    let open = |programs: &mut Programs, cx: &mut Context<'_>| {
+        programs.tcp.listen(cx);
+        programs.tcp.open_stdio(cx);
+    };
+    client.with_programs(test_start(), open).unwrap();
 }
 
 /// Lets the socket of an association be open. `false`: it is not one.

@@ -14,6 +14,7 @@ use tracing::warn;
 use super::{
     Context, Ending, Source,
     flows::{Flow, Flows, Life, LocalFlowId},
+    told::Told,
 };
 use crate::{
     client::{
@@ -40,29 +41,18 @@ struct Trouble {
     last_failure: Option<Instant>,
     /// When the next flow may be requested, after a refusal.
     next_request: Option<Instant>,
-    /// The error of which the embedding program was told last.
-    told: Option<ClientError>,
-}
-
-impl Trouble {
-    /// Whether this error was not reported to the embedding program.
-    fn is_news(&mut self, error: &ClientError) -> bool {
-        self.told.as_ref() != Some(error) && {
-            self.told = Some(error.clone());
-            true
-        }
-    }
 }
 
 /// The UDP listeners.
 #[derive(Debug, Default)]
 pub(super) struct Udp {
     configs: Vec<ForwardConfig>,
-    /// Whether a flow to each target is requested before the sockets are opened.
+    /// Whether a flow to each target is requested before the tunnel counts as up.
     checks_targets: bool,
     /// By the index of the listener.
     troubles: BTreeMap<usize, Trouble>,
-    /// The index in `configs` of each socket. Empty until the sockets are requested.
+    told: BTreeMap<usize, Told>,
+    /// The index in `configs` of each socket.
     sockets: BTreeMap<SocketId, usize>,
     /// When to check for idle flows.
     next_look: Option<Instant>,
@@ -107,14 +97,26 @@ impl Udp {
         requested.all(|flow| matches!(flow.life, Life::Granted(_)))
     }
 
-    /// Requests the listening sockets. A second call has no effect.
+    /// Requests the listening sockets.
     pub(super) fn listen(&mut self, cx: &mut Context<'_>) {
-        if !self.sockets.is_empty() {
-            return;
-        }
         for (index, config) in self.configs.iter().enumerate() {
             let socket = cx.open_socket(SocketKind::Listen(config.listen));
             self.sockets.insert(socket, index);
+        }
+    }
+
+    /// Gives the flows that were requested ahead to programs that have waited for the tunnel.
+    pub(super) fn use_ahead(&self, flows: &mut Flows, cx: &mut Context<'_>) {
+        for id in flows.waiting_udp() {
+            let source = Source::Udp(id);
+            let carries_quic = flows.get(source).is_some_and(|it| it.request.carries_quic);
+            if let Some(&index) = self.sockets.get(&id.socket)
+                && !carries_quic
+                && flows.stream(Source::Ahead(index)).is_some()
+            {
+                flows.take_over(Source::Ahead(index), source, cx.hop);
+                flows.send_early(source, cx);
+            }
         }
     }
 
@@ -179,6 +181,7 @@ impl Udp {
         cx.stats.flows += 1;
         self.next_look.get_or_insert(cx.now + cx.limits.flow_idle);
         match flows.stream(ahead) {
+            _ if !cx.hop.is_up => {} // `use_ahead` follows
             Some(_) if !carries_quic => flows.take_over(ahead, source, cx.hop),
             Some(stream) => {
                 // The flow was requested for packets of any size, which would hide from QUIC what
@@ -241,7 +244,7 @@ impl Udp {
         &mut self,
         id: LocalFlowId,
         ending: Ending,
-        error: ClientError,
+        error: &ClientError,
         cx: &mut Context<'_>,
     ) {
         let listener = self.sockets.get(&id.socket);
@@ -255,9 +258,7 @@ impl Udp {
             trouble.next_request = Some(cx.now + wait);
         }
         trouble.last_failure = Some(cx.now);
-        if trouble.is_news(&error) {
-            cx.tell(Event::FlowFailed { listen, error });
-        }
+        self.told.entry(index).or_default().tell(listen, error, cx);
     }
 
     /// Passes a payload to a local program.
@@ -295,6 +296,9 @@ impl Udp {
             && trouble.last_failure.is_none_or(|failure| began > Some(failure))
         {
             self.troubles.remove(index);
+            if let Some(told) = self.told.get_mut(index) {
+                told.on_success();
+            }
         }
     }
 

@@ -37,6 +37,11 @@ impl Tcp {
         let splice = Splice::new(Socket::new(tcp), TunnelStream::new(form));
         Self { splice, target, resume_at: None, is_waiting: false }
     }
+
+    /// Whether the stream can still carry a capsule for the client.
+    pub(in crate::proxy) fn takes_last_words(&self) -> bool {
+        self.splice.stream.form() == Form::Capsules && !self.splice.socket.has_read_fin()
+    }
 }
 
 impl Flow {

@@ -7,6 +7,7 @@ use http::StatusCode;
 use tandem_wire::{ProxyStatus, StrangerText};
 
 use super::super::{Fault, Refusal, Target, inbox::TooLong};
+use crate::error::whole_seconds;
 
 /// RFC 9110 §9.3.6: a server "MUST NOT send any Transfer-Encoding or Content-Length header fields in
 /// a 2xx (Successful) response to CONNECT."
@@ -70,10 +71,14 @@ impl Rejection {
             error: refusal.error.clone(),
             next_hop: Some(target.clone()),
             details: Some(refusal.words.to_string()),
+            cause: None,
         };
         let mut fields = b"Proxy-Status: ".to_vec();
         fields.extend(status.encode().as_bytes());
         fields.extend(b"\r\n");
+        if let Some(wait) = refusal.retry_after {
+            fields.extend(format!("Retry-After: {}\r\n", whole_seconds(wait)).as_bytes());
+        }
         Self {
             status: refusal.status,
             words: format!("the tunnel cannot reach {target}: {}", refusal.words).into(),
