@@ -186,7 +186,7 @@ impl Observer {
     fn begin_qlog(&self, id: ConnectionId, side: Side) {
         let mut observed = self.lock();
         let Some(QlogStart { qlogs, now, place, parameters }) = observed.qlog_start.take() else {
-            return;
+            return; // it has begun, or there is none
         };
         observed.qlog = Qlog::begin(&qlogs, now, (side.is_client(), place), &id);
         if let Some(qlog) = &mut observed.qlog {
