@@ -70,14 +70,11 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
             }
             Err(error) => {
                 self.stats.sockets_refused += 1;
-                match kind {
+                if matches!(kind, SocketKind::Listen(_)) {
                     // The node ends with this error and reports it.
-                    SocketKind::Listen(_) => debug!(%error, ?kind, "a socket cannot be opened"),
-                    SocketKind::ForPeer(_) | SocketKind::Connected(_) => {
-                        if let Some(left_out) = self.refused.due(clock::now()) {
-                            warn!(%error, ?kind, left_out, "a socket cannot be opened");
-                        }
-                    }
+                    debug!(%error, ?kind, "a socket cannot be opened");
+                } else if let Some(left_out) = self.refused.due(clock::now()) {
+                    warn!(%error, ?kind, left_out, "a socket cannot be opened");
                 }
                 Err(open_error(&error, kind))
             }

@@ -10,7 +10,7 @@ use super::{
     tcp::{Tcp, closed},
 };
 use crate::{
-    client::chain::{authority_of, grants},
+    client::chain::grants,
     h3,
     impossible::impossible,
     quic::StreamId,
@@ -216,7 +216,7 @@ impl Tcp {
             self.request(tcp, flows, cx);
             return;
         }
-        let error = cx.hop.refused(authority_of(&flow.request.config), head);
+        let error = cx.hop.refused(flow.request.authority(), head);
         Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
         self.fail(tcp, error, flows, cx);
     }

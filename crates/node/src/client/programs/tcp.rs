@@ -17,7 +17,7 @@ use crate::{
     OsError,
     client::{
         FlowConfig,
-        chain::{Request, authority_of},
+        chain::Request,
         local::{Local, Password, Refusal},
     },
     error::ClientError,
@@ -27,6 +27,7 @@ use crate::{
     node::{Event, Output, SocketId},
     quic::earliest,
     seldom::Seldom,
+    service::Service,
     tcp::{Form, ListenerId, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
 };
 
@@ -242,7 +243,7 @@ impl Tcp {
         let mut splice = Splice::new(Socket::new(tcp), TunnelStream::new(self.form));
         let local = match self.services.get(service) {
             Some(TcpService::Forward { target, .. } | TcpService::Stdio { target }) => {
-                let request = Request { config: target.clone(), carries_quic: false };
+                let request = Request::new(Service::Tcp(self.form), target.clone());
                 flows.insert(Source::Tcp(tcp), request);
                 None
             }
@@ -463,6 +464,6 @@ pub(super) fn closed(
     let peer = cx.hop.peer.settings.authority.clone();
     // A program that speaks a local protocol may have no target at present.
     let flow = flows.get(Source::Tcp(tcp));
-    let target = flow.map(|flow| authority_of(&flow.request.config)).unwrap_or_default();
+    let target = flow.map(|flow| flow.request.authority()).unwrap_or_default();
     ClientError::FlowClosed { peer, target: target.into(), reason: reason.into() }
 }
