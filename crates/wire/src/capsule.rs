@@ -68,7 +68,8 @@ pub struct OwnCapsule {
 
 /// Decodes capsules from a stream of bytes that arrives in arbitrary pieces.
 ///
-/// It keeps at most `max_value_len` bytes of an unfinished capsule, or 1024 if that is more. After an error it returns the same error at every call.
+/// It keeps at most `max_value_len` bytes of an unfinished capsule, or 1024 if that is more. After an error it returns
+/// the same error at every call.
 #[derive(Debug)]
 pub struct CapsuleDecoder {
     max_value_len: usize,

@@ -407,9 +407,7 @@ impl Outstanding {
         kept.is_in_capsule = false;
         self.stop_repair(stream, oldest, Some(GiveUpReason::Room));
         // A number in a capsule has no datagram whose repair stops.
-        let Some(flow) = self.flows.get_mut(&stream) else {
-            return impossible("the end of a repair ends no flow");
-        };
+        let Some(flow) = self.flows.get_mut(&stream) else { return impossible("it stays") };
         self.numbers -= flow.raise_floor(self.ack_time, self.smoothed_rtt);
         true
     }
