@@ -124,7 +124,8 @@ impl Network {
     ///
     /// If another host has the address.
     pub(crate) fn add_address(&mut self, ip: IpAddr, owner: HostId) {
-        assert!(self.owners.insert(ip, owner).is_none(), "two hosts have the address {ip}");
+        let before = self.owners.insert(ip, owner).filter(|before| *before != owner);
+        assert!(before.is_none(), "two hosts have the address {ip}");
     }
 
     /// Adds a path. Its random draws depend only on the pair of hosts, not on other hosts or paths.

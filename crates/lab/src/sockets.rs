@@ -42,6 +42,10 @@ impl<I: Copy + Debug + Ord> Sockets<I> {
         &self.addresses
     }
 
+    pub(crate) fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
+        self.addresses = addresses;
+    }
+
     /// Opens a socket and returns its local address.
     ///
     /// # Panics

@@ -42,6 +42,7 @@ use crate::{
     listeners::{Desk, Listener},
     load_gauge::{LoadGauge, Wait},
     memory_gauge::MemoryGauge,
+    network_watch::NetworkWatch,
     ready::ReadyList,
     requests::Requests,
     resolver::Resolver,
@@ -226,8 +227,10 @@ struct Driver<'a, N, A> {
 
     tcp: Tcp,
     requests: Requests,
-    /// The answers that the node gets in this round.
+    /// Tells of changes of the host's networks, if the node wants to know of them.
+    network: Option<NetworkWatch>,
     too_big: TooBig,
+    /// The answers that the node gets in this round.
     inputs: Vec<Input>,
     alarm: Alarm,
     memory: MemoryGauge,
@@ -289,6 +292,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             spare_buffers: Vec::new(),
             tcp: Tcp::default(),
             requests: Requests::new(options.resolver, options.files),
+            network: None,
             too_big: TooBig::default(),
             inputs: Vec::new(),
             alarm: Alarm::new(),
@@ -336,6 +340,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
                 let local = SocketAddr::new(local_ip.unwrap_or(local.ip()), local.port());
                 self.stats.too_big_sent += u64::from(self.too_big.tell(peer, local, (len, fits)));
             }
+            Output::WatchNetwork => self.network = NetworkWatch::new(),
             Output::Resolve { query, host } => self.requests.resolve(query, host),
             Output::ResolveService { query, host, port } => {
                 self.requests.resolve_service(query, host, port);
@@ -503,6 +508,9 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         self.ready_list.take_into(&mut self.readable, context);
         self.tcp.poll_ready(context);
         self.requests.poll_answers(context, &mut self.inputs);
+        if self.network.as_ref().is_some_and(|network| network.poll(context)) {
+            self.inputs.push(Input::NetworkChanged);
+        }
         let has_handed = self.shared.as_ref().is_some_and(|(_, desk)| desk.poll(context));
         let mut woken = Woken::default();
         if let Some(future) = shutdown

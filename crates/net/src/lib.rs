@@ -93,6 +93,7 @@ mod listeners;
 mod load_gauge;
 mod memory_gauge;
 pub mod neighbours;
+mod network_watch;
 mod owners;
 mod ready;
 mod requests;

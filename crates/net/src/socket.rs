@@ -64,7 +64,7 @@ pub struct UdpSocket {
     /// The only address from which the socket accepts datagrams; `None` accepts all.
     peer: Option<SocketAddr>,
     gso_segments_max: usize,
-    /// Whether the failure of this socket was reported to the node.
+    /// Whether a failure of this socket was reported to the node, and nothing has arrived since.
     is_failed: bool,
 }
 
@@ -134,6 +134,7 @@ impl UdpSocket {
                 return self.first_failure(&error).map_or(Drained::More, Drained::Failed);
             }
         };
+        self.is_failed = false;
         stats.receive_calls += 1;
         stats.receive_messages += messages as u64;
         for (meta, bytes) in buffers.messages(messages) {
@@ -197,7 +198,8 @@ impl UdpSocket {
     /// The call never waits for space in the send buffer, because all sockets share one task: a
     /// wait for one slow destination would delay the packets of all others. Datagrams that cannot
     /// be sent are counted and dropped, because UDP is unreliable and the layers above repair
-    /// losses. Only the first error about the peer of a connected socket is returned.
+    /// losses. Only the first error about the peer of a connected socket is returned, until something
+    /// has arrived at it.
     pub fn send(
         &mut self,
         transmit: &Transmit,
@@ -293,6 +295,7 @@ impl UdpSocket {
                 | io::ErrorKind::HostUnreachable
                 | io::ErrorKind::NetworkUnreachable
                 | io::ErrorKind::NetworkDown
+                | io::ErrorKind::AddrNotAvailable
         );
         if self.peer.is_none() || self.is_failed || !is_fatal {
             return None;

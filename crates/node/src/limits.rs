@@ -138,7 +138,7 @@ pub struct Limits {
     pub last_words: Duration,
     /// The time without a packet after which a client considers a tunnel's connection dead. The
     /// client sends keep-alives at a third of it. It is short, because the client can reestablish
-    /// the tunnel while the connection inside continues.
+    /// the tunnel while the connection inside continues. While its host has no network, it waits for twice as long.
     pub tunnel_idle: Duration,
     /// The longest time for which a client tries to reestablish the tunnel of a download. It tries
     /// to reestablish the tunnel of local programs without a limit.

@@ -83,6 +83,8 @@ pub enum Input {
         /// The error of the operating system.
         error: io::ErrorKind,
     },
+    /// Addresses or routes of the host have changed since [`Output::WatchNetwork`].
+    NetworkChanged,
     /// Something about a TCP connection.
     Tcp(TcpInput),
     /// An answer to [`Output::Resolve`]: all addresses that are known by now, in order of preference.
@@ -181,6 +183,9 @@ pub enum Output {
         /// The kind of the new socket.
         kind: SocketKind,
     },
+    /// Tell the node whenever addresses or routes of the host change, with [`Input::NetworkChanged`]. The operating system
+    /// may not be able to.
+    WatchNetwork,
     /// Something about a TCP connection.
     Tcp(TcpOutput),
     /// Close a socket. The node does not use its name again.

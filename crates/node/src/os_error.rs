@@ -15,7 +15,7 @@ pub struct OsError {
 
 impl OsError {
     /// Whether the host has no route to the address.
-    pub(crate) const fn is_unroutable(self) -> bool {
+    pub const fn is_unroutable(self) -> bool {
         matches!(self.kind, io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable)
     }
 }

@@ -146,6 +146,7 @@ impl<N: Node> SharedAddress<N> {
             Output::ResolveService { .. }
             | Output::Tcp(_)
             | Output::BodyChunk { .. }
+            | Output::WatchNetwork
             | Output::Wait(_) => panic!("servers of UDP have no such output"),
         })
     }
@@ -201,6 +202,7 @@ impl<N: Node> Node for SharedAddress<N> {
             Input::ServiceResolved { .. }
             | Input::Tcp(_)
             | Input::BodyCredit { .. }
+            | Input::NetworkChanged
             | Input::TunnelInfo(_) => panic!("servers of UDP have no such input"),
         }
     }

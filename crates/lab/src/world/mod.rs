@@ -114,6 +114,21 @@ impl World {
     ) -> Handle<N> {
         let number = u32::try_from(self.hosts.len()).expect("a world has fewer hosts than 2^32");
         let id = HostId(number);
+        let addresses = self.assign(id, name, addresses);
+        let mut host = Host::new(name.to_owned(), addresses);
+        host.node = Some(Box::new(node));
+        self.hosts.push(host);
+        self.agenda.push(self.now, Occurrence::Wake(id));
+        Handle::new(id)
+    }
+
+    /// Makes these the addresses of a host.
+    fn assign<'a>(
+        &mut self,
+        id: HostId,
+        name: &str,
+        addresses: impl IntoIterator<Item = &'a str>,
+    ) -> Vec<IpAddr> {
         let addresses = addresses.into_iter().map(|text| {
             let ip = text.parse();
             ip.unwrap_or_else(|error| panic!("host {name}: {text:?} is not an IP address: {error}"))
@@ -122,11 +137,7 @@ impl World {
         for ip in &addresses {
             self.network.add_address(*ip, id);
         }
-        let mut host = Host::new(name.to_owned(), addresses);
-        host.node = Some(Box::new(node));
-        self.hosts.push(host);
-        self.agenda.push(self.now, Occurrence::Wake(id));
-        Handle::new(id)
+        addresses
     }
 
     /// Routes packets from `from` to `to` over new links, from now on. Packets that are on their
@@ -364,6 +375,23 @@ impl World {
     /// after 127 seconds.
     pub fn block(&mut self, from: impl Into<HostId>, to: impl Into<HostId>, duration: Duration) {
         self.network.block((from.into(), to.into()), self.now + duration);
+    }
+
+    /// Gives a host these UDP addresses instead of those that it has, as if it had moved to another network. The first
+    /// address of a family is its source address. With none, the host has no network. Its open sockets keep their
+    /// addresses. TCP connections are not concerned. Tell the node with [`Input::NetworkChanged`] if it may notice.
+    ///
+    /// # Panics
+    /// It panics if an address is malformed or another host has it.
+    pub fn change_addresses<'a>(
+        &mut self,
+        host: impl Into<HostId>,
+        addresses: impl IntoIterator<Item = &'a str>,
+    ) {
+        let id = host.into();
+        let name = self.host(id).name.clone();
+        let addresses = self.assign(id, &name, addresses);
+        self.host_mut(id).sockets.set_addresses(addresses);
     }
 
     /// Makes a host busy from now on. When something comes for its process, the process sleeps for

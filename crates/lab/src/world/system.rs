@@ -91,7 +91,8 @@ impl World {
                 self.perform_tcp(id, output);
                 return;
             }
-            Output::Wait(_) => return,
+            // Tests tell nodes of the changes that they make.
+            Output::WatchNetwork | Output::Wait(_) => return,
         };
         self.answer_after(Duration::ZERO, id, answer);
     }
@@ -145,6 +146,10 @@ impl World {
         let Some(source) = source.filter(|source| host.sockets.addresses().contains(&source.ip()))
         else {
             self.network.stats.unroutable += 1;
+            if open.peer.is_some() {
+                let error = ErrorKind::NetworkUnreachable;
+                self.answer_after(Duration::ZERO, id, Input::SocketFailed { socket, error });
+            }
             return;
         };
         let bytes = buf.get(..transmit.size).expect("the payload is in the buffer");
@@ -172,7 +177,12 @@ impl World {
 
     pub(super) fn deliver(&mut self, datagram: Datagram) {
         let Datagram { to, source, destination, content, .. } = datagram;
-        let bound = self.host(to).sockets.bound_to(destination);
+        let sockets = &self.host(to).sockets;
+        if !sockets.addresses().contains(&destination.ip()) {
+            self.network.stats.unroutable += 1; // the host has moved to another network
+            return;
+        }
+        let bound = sockets.bound_to(destination);
         match content {
             Content::Udp { ecn, payload } => {
                 let bound = bound.filter(|(_, open)| open.peer.is_none_or(|peer| peer == source));

@@ -7,6 +7,7 @@
 mod bed;
 mod ends;
 mod failures;
+mod networks;
 mod refusals;
 #[path = "../tunnel/scenario.rs"]
 #[expect(dead_code, reason = "the tests of downloads use all of it")]

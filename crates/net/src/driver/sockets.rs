@@ -70,9 +70,13 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
             }
             Err(error) => {
                 self.stats.sockets_refused += 1;
+                let is_unroutable = || open_error(&error, kind).is_unroutable();
                 if matches!(kind, SocketKind::Listen(_)) {
                     // The node ends with this error and reports it.
                     debug!(%error, ?kind, "a socket cannot be opened");
+                } else if matches!(kind, SocketKind::Connected(_)) && is_unroutable() {
+                    // Nobody can do anything about it here. The node says what it means.
+                    debug!(%error, ?kind, "there is no route");
                 } else if let Some(left_out) = self.refused.due(clock::now()) {
                     warn!(%error, ?kind, left_out, "a socket cannot be opened");
                 }

@@ -147,6 +147,16 @@ impl Beside {
         self.next_beat = None;
     }
 
+    /// Lets the payloads of all flows travel inside the connection from now on, because its packets take another path.
+    ///
+    /// The draft's §6.5: "In the event of active migration, the proxy removes forwarding rules in order to not send
+    /// packets with the same connection ID bytes over multiple network paths."
+    pub(crate) fn leave_path(&mut self) {
+        while let Some((&stream, _)) = self.flows.first_key_value() {
+            self.close(stream);
+        }
+    }
+
     /// What was counted.
     pub(crate) const fn stats(&self) -> &BesideStats {
         &self.stats

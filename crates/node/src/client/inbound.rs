@@ -52,7 +52,9 @@ impl Client {
     /// Handles a UDP packet: of a connection that is being opened, of the first peer, or of a local program.
     pub(super) fn on_datagram(&mut self, now: Instant, received: Received) {
         let attempt = self.first.attempt_of(received.socket);
-        if attempt.is_none() && received.socket != self.chain.outer_socket {
+        let is_of_chain =
+            received.socket == self.chain.outer_socket || self.migration.is_former(received.socket);
+        if attempt.is_none() && !is_of_chain {
             self.with_programs(now, |programs, cx| programs.from_program(received, cx));
             return;
         }

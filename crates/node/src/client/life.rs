@@ -13,6 +13,7 @@ use super::{
     Client, ClientPhase, Work,
     chain::{Carries, FlowEnd, INSIDE_TUNNEL, Request, grants},
     first::{self, First, RaceOutcome},
+    migration::{Migration, MigrationContext},
     programs::{Ending, Programs, Source, Verdict},
 };
 use crate::{
@@ -35,6 +36,18 @@ impl Client {
         let mut cx = first::ChoiceContext { now, chain, outputs, next_socket, limits, random };
         if let Some(outcome) = act(first, &mut cx) {
             self.on_race_over(now, outcome);
+        }
+    }
+
+    /// Lets the way to the first peer change.
+    pub(super) fn with_migration(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut Migration, &mut MigrationContext<'_>),
+    ) {
+        if self.life == ClientPhase::Running {
+            let Self { migration, chain, outputs, next_socket, .. } = self;
+            act(migration, &mut MigrationContext { now, chain, outputs, next_socket });
         }
     }
 
@@ -61,7 +74,8 @@ impl Client {
                 Work::Programs(programs) => !programs.has_connections(),
                 Work::Transfer(_) => true,
             };
-            self.with_first(now, |first, cx| first.look_elsewhere(may_leave, cx));
+            let is_away = self.migration.is_long_away(now);
+            self.with_first(now, |first, cx| first.look_elsewhere(may_leave, is_away, cx));
         }
     }
 
@@ -94,15 +108,24 @@ impl Client {
         }
         if let Some(attempt) = self.first.attempt_of(socket) {
             self.with_first(now, |first, cx| first.on_opened(attempt, result, cx));
+        } else if self.migration.is_look(socket) {
+            self.with_migration(now, |migration, cx| migration.on_opened(result, cx));
+            self.look_elsewhere(now);
         } else {
             self.with_programs(now, |programs, cx| programs.on_socket_opened(socket, result, cx));
         }
     }
 
-    /// Handles an ICMP error for the first peer's address.
+    /// Handles an error of the operating system about the first peer's address. If no program listens there, an ICMP
+    /// packet has said so. All others say that this host, or a router, has no way there, which may pass.
     pub(super) fn on_socket_failed(&mut self, now: Instant, socket: SocketId, kind: io::ErrorKind) {
         if let Some(attempt) = self.first.attempt_of(socket) {
             self.with_first(now, |first, cx| first.on_refused(attempt, kind, cx));
+        } else if socket == self.chain.outer_socket
+            && self.chain.outer.is_some()
+            && !matches!(kind, io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
+        {
+            self.with_migration(now, Migration::look);
         } else if socket == self.chain.outer_socket
             && self.chain.outer.is_some()
             && let Some(peer) = self.chain.peer(0)
@@ -492,6 +515,7 @@ impl Client {
         }
         if index == 0 {
             self.first.reset(now, &mut self.chain);
+            self.migration.reset(&mut self.outputs);
             if self.chain.outer.take().is_some() {
                 self.outputs.push_back(Output::CloseSocket(self.chain.outer_socket));
             }

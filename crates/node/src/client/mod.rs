@@ -14,6 +14,7 @@ mod first;
 mod inbound;
 mod life;
 pub mod local;
+mod migration;
 mod programs;
 mod recovery;
 mod transfer;
@@ -31,6 +32,7 @@ use self::{
     chain::{Chain, Hop, Peer, Request},
     first::First,
     inbound::Inbound,
+    migration::Migration,
     programs::{Context, Programs},
     recovery::Recovery,
     transfer::Fetch,
@@ -78,6 +80,8 @@ pub struct Client {
     chain: Chain,
     /// The choice of the first peer.
     first: First,
+    /// The way of the outermost connection through the networks of the host.
+    migration: Migration,
     work: Work,
     recovery: Recovery,
     life: ClientPhase,
@@ -446,10 +450,14 @@ impl Client {
                 self.on_peer_failed(now, index, ClientError::NoAnswer { peer, timeout });
             }
         }
-        for hop in &mut self.chain.hops {
+        for (index, hop) in self.chain.hops.iter_mut().enumerate() {
             hop.handle_timeout(now);
+            if hop.peer.falls_silent(now) {
+                self.lost.push_back((index, hop.peer.lost(&quic::Closed::TimedOut, &self.limits)));
+            }
         }
         self.check_suspicion(now);
+        self.with_migration(now, Migration::handle_timeout);
         self.with_first(now, First::handle_timeout);
         self.look_elsewhere(now);
         self.with_programs(now, Programs::handle_timeout);
@@ -467,7 +475,8 @@ impl Client {
         let is_running = self.life == ClientPhase::Running;
         let first = self.first.next_timeout(is_running, &self.limits);
         let chain = quic::earliest(self.chain.next_timeout(), self.recovery.next_timeout());
-        quic::earliest(quic::earliest(work, first), chain)
+        let outer = quic::earliest(first, self.migration.next_timeout());
+        quic::earliest(quic::earliest(work, outer), chain)
     }
 }
 
@@ -478,6 +487,7 @@ impl Node for Client {
             Input::Timeout => self.handle_timeout(now),
             Input::SocketOpened { socket, result } => self.on_socket_opened(now, socket, result),
             Input::SocketFailed { socket, error } => self.on_socket_failed(now, socket, error),
+            Input::NetworkChanged => self.with_migration(now, Migration::look),
             Input::Resolved { query, result, progress } => {
                 self.on_resolved(now, query, (result, progress));
             }
@@ -515,6 +525,7 @@ impl Node for Client {
         if self.life == ClientPhase::New {
             self.life = ClientPhase::Running;
             self.chain.began = Some(now);
+            self.outputs.push_back(Output::WatchNetwork);
             self.with_first(now, First::begin);
         }
         loop {

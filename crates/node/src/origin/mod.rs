@@ -516,6 +516,7 @@ impl Node for Origin {
                 self.server.drain(now);
             }
             Input::SocketFailed { .. }
+            | Input::NetworkChanged
             | Input::Resolved { .. }
             | Input::ServiceResolved { .. }
             | Input::BodyCredit { .. }

@@ -394,7 +394,8 @@ impl Node for Proxy {
             Input::Tcp(input) => self.on_tcp(now, input),
             Input::Load(load) => self.shares.set_load(now, load),
             Input::Shutdown => self.server.drain(now),
-            Input::FileOpened { .. }
+            Input::NetworkChanged
+            | Input::FileOpened { .. }
             | Input::FileChunk { .. }
             | Input::BodyCredit { .. }
             | Input::ServiceResolved { .. }

@@ -287,6 +287,15 @@ impl Connection {
         self.inner.ping();
     }
 
+    /// Lets packets take another path to the peer at once, or a path again on which nothing could be sent.
+    ///
+    /// RFC 9000 §9.5: "An endpoint MUST NOT use the same connection ID when sending from more than one local address",
+    /// so that the engine uses another one from now on. It also forgets how often its probes have gone unanswered.
+    pub(crate) fn change_path(&mut self, now: Instant) {
+        self.acks.open();
+        self.inner.handle_network_change(None, now);
+    }
+
     /// Gives a datagram to the engine.
     pub(crate) fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
         self.acks.open();
@@ -465,6 +474,17 @@ impl Connection {
             to_peer_bytes: stats.udp_tx.bytes,
             from_peer_bytes: stats.udp_rx.bytes,
         }
+    }
+
+    /// The number of packets that were sent and that the peer has to acknowledge (RFC 9000 §13.2.1).
+    pub(crate) fn eliciting_packets(&self) -> u64 {
+        let (sent, _) = self.hooks.observer.lock().traffic();
+        sent.packets - sent.ack_only_packets
+    }
+
+    /// The number of authentic packets that came from the peer.
+    pub(crate) fn received_packets(&self) -> u64 {
+        self.hooks.observer.lock().traffic().1.packets
     }
 
     /// The bytes of IPv4 packets that came from the peer.

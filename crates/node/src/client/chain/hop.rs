@@ -435,7 +435,8 @@ impl Hop {
         if !self.peer.has_connection() {
             return None;
         }
-        quic::earliest(self.tunnel.next_timeout(), self.beside.next_timeout())
+        let tunnel = quic::earliest(self.tunnel.next_timeout(), self.beside.next_timeout());
+        quic::earliest(tunnel, self.peer.silent_at())
     }
 
     /// Whether the proxy has not acknowledged all payloads that were sent through this hop.

@@ -36,6 +36,8 @@ pub(in crate::client) struct Chain {
     /// The address of the first peer, once it is known.
     pub(in crate::client) outer: Option<SocketAddr>,
     pub(in crate::client) outer_socket: SocketId,
+    /// The local address of that socket.
+    pub(in crate::client) outer_local: Option<SocketAddr>,
     /// Connections that the client gives up, until their last packets have left.
     leaving: Vec<(Peer, SocketId)>,
     /// Payloads of flows that came beside the connections of their hops.
@@ -77,6 +79,7 @@ impl Chain {
             origin: origin.map(Box::new),
             outer: None,
             outer_socket,
+            outer_local: None,
             leaving: Vec::new(),
             arrived: VecDeque::new(),
             ledger,
@@ -107,9 +110,10 @@ impl Chain {
         proxy: usize,
         address: SocketAddr,
         peer: Peer,
-        socket: SocketId,
+        socket: (SocketId, Option<SocketAddr>),
     ) {
-        (self.outer, self.outer_socket) = (Some(address), socket);
+        self.outer = Some(address);
+        (self.outer_socket, self.outer_local) = socket;
         match (self.hops.first_mut(), &mut self.origin) {
             (Some(hop), _) => {
                 hop.choose(proxy);
@@ -128,11 +132,12 @@ impl Chain {
         }
     }
 
-    /// The limits of a connection of the chain.
+    /// The limits of a connection of the chain. A tunnel counts as lost after [`Limits::tunnel_idle`]. Its engine waits
+    /// for twice as long, because a host may have no network for a while.
     pub(in crate::client) fn limits_of(&self, index: usize, limits: &Limits) -> Limits {
         let mut limits = limits.clone();
         if index < self.hops.len() {
-            limits.connection_idle = limits.connection_idle.min(limits.tunnel_idle);
+            limits.connection_idle = limits.connection_idle.min(2 * limits.tunnel_idle);
         }
         limits
     }
@@ -322,6 +327,18 @@ impl Chain {
     /// Takes the newest report on this client's end of the last tunnel.
     pub(in crate::client) fn take_own_report(&mut self) -> Option<TunnelInfo> {
         self.own_report.take()
+    }
+
+    /// Lets silence be no failure, because nothing can arrive.
+    pub(in crate::client) fn pause(&mut self) {
+        self.hops.iter_mut().for_each(|hop| hop.peer.pause());
+    }
+
+    /// Lets all connections send at once, because the first peer can be reached again or over another path.
+    pub(in crate::client) fn resume(&mut self, now: Instant) {
+        for (index, peer) in self.peers().enumerate() {
+            peer.resume(now, index == 0);
+        }
     }
 
     pub(in crate::client) fn next_timeout(&mut self) -> Option<Instant> {

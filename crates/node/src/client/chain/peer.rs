@@ -56,6 +56,16 @@ pub(in crate::client) struct Peer {
     connected: Option<Instant>,
     /// When to give up, while the connection is being set up.
     pub(in crate::client) deadline: Option<Instant>,
+    /// When the first packet left that the peer has to acknowledge, since a packet of the connection came from it.
+    awaits: Option<Instant>,
+    /// How many packets that it has to acknowledge had left when something came.
+    eliciting: u64,
+    /// How many packets of the connection had come from the peer when that packet left.
+    arrived: u64,
+    /// Whether nothing can arrive, so that silence is no failure.
+    is_paused: bool,
+    /// The silence after which a tunnel counts as lost.
+    idle: Duration,
     /// The error by which the operating system says that no process listens at the peer's address.
     /// The client believes it at this time, unless a packet arrives before.
     suspicion: Option<(Instant, io::ErrorKind)>,
@@ -70,6 +80,11 @@ impl Peer {
             started: None,
             connected: None,
             deadline: None,
+            awaits: None,
+            eliciting: 0,
+            arrived: 0,
+            is_paused: false,
+            idle: limits.connection_idle.min(limits.tunnel_idle),
             suspicion: None,
         };
         if peer.settings.traces_requests {
@@ -188,8 +203,44 @@ impl Peer {
         payload: BytesMut,
     ) {
         self.suspicion = None;
-        if let Some((endpoint, _)) = &mut self.endpoint {
-            endpoint.handle_datagram(now, from, ecn, payload);
+        let Some((endpoint, id)) = &mut self.endpoint else { return }; // it is not connected to
+        endpoint.handle_datagram(now, from, ecn, payload);
+        // What a stranger sends is no sign of life.
+        if let Some(connection) = endpoint.peek(*id).filter(|_| self.awaits.is_some())
+            && connection.received_packets() != self.arrived
+        {
+            self.awaits = None;
+            self.eliciting = connection.eliciting_packets();
+        }
+    }
+
+    /// When the peer has been silent for so long that a tunnel to it counts as lost.
+    pub(in crate::client) fn silent_at(&self) -> Option<Instant> {
+        Some(self.awaits.filter(|_| self.is_connected() && !self.is_paused)? + self.idle)
+    }
+
+    /// Whether the peer has just become too silent.
+    pub(in crate::client) fn falls_silent(&mut self, now: Instant) -> bool {
+        let is_silent = self.silent_at().is_some_and(|at| at <= now);
+        self.is_paused |= is_silent;
+        is_silent
+    }
+
+    /// Lets silence be no failure from now on.
+    pub(in crate::client) fn pause(&mut self) {
+        self.is_paused = true;
+    }
+
+    /// Lets a connection send at once that could not send for a while, or whose packets take another path. The first
+    /// of a chain `is_outermost`: the others do not see the path.
+    pub(in crate::client) fn resume(&mut self, now: Instant, is_outermost: bool) {
+        (self.suspicion, self.awaits, self.is_paused) = (None, None, false);
+        if let Some(mut carrier) = self.carrier() {
+            if is_outermost {
+                carrier.quic().change_path(now);
+            } else {
+                carrier.quic().ping();
+            }
         }
     }
 
@@ -231,6 +282,12 @@ impl Peer {
         }
         while let Some(id) = endpoint.next_ready() {
             if let Some(transmit) = endpoint.poll_transmit(now, id, buf) {
+                if let Some(connection) = endpoint.peek(id).filter(|_| self.awaits.is_none())
+                    && connection.eliciting_packets() != self.eliciting
+                {
+                    self.awaits = Some(now);
+                    self.arrived = connection.received_packets();
+                }
                 return Some(transmit);
             }
         }

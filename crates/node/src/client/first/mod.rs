@@ -221,7 +221,7 @@ impl First {
         let kind = SocketKind::Connected(candidate.address);
         cx.outputs.push_back(Output::OpenSocket { socket, kind });
         let peer = Peer::new(settings, cx.limits);
-        self.race.attempts.push(Attempt { candidate, socket, peer, began: cx.now });
+        self.race.attempts.push(Attempt { candidate, socket, local: None, peer, began: cx.now });
     }
 
     /// The attempt that uses a socket.
@@ -241,6 +241,7 @@ impl First {
             return impossible("the attempt was found a moment ago");
         };
         let remote = attempt.candidate.address;
+        attempt.local = result.as_ref().ok().copied();
         let connect = |_| attempt.peer.connect(cx.now, remote, place, &limits);
         if let Err(error) = result.map_err(ClientError::Socket).and_then(connect) {
             self.find_nat64(index, &error, cx);
@@ -438,7 +439,7 @@ impl First {
 
     /// Uses the connection that has won as that to the first peer.
     pub(super) fn adopt(&mut self, won: Won, now: Instant, chain: &mut Chain) {
-        let Attempt { candidate, socket, peer, .. } = won.attempt;
+        let Attempt { candidate, socket, local, peer, .. } = won.attempt;
         let Candidate { proxy, address, .. } = candidate;
         let handshake = peer.handshake().unwrap_or_default();
         if won.is_contest {
@@ -447,7 +448,7 @@ impl First {
         }
         self.memory.on_connected(address, handshake);
         self.heard(now);
-        chain.adopt(proxy, address, peer, socket);
+        chain.adopt(proxy, address, peer, (socket, local));
         self.count_others(chain);
     }
 
@@ -465,10 +466,12 @@ impl First {
     }
 
     /// Looks for another proxy, if the one in use drains or is silent. The connection to it stays in use until
-    /// there is one to another. `may_leave`: nothing is lost if the client leaves a proxy that drains.
+    /// there is one to another. `may_leave`: nothing is lost if the client leaves a proxy that drains. `is_away`: this
+    /// host has no way to the address in use.
     pub(super) fn look_elsewhere(
         &mut self,
         may_leave: bool,
+        is_away: bool,
         cx: &mut ChoiceContext<'_>,
     ) -> Option<RaceOutcome> {
         let address = cx.chain.outer?;
@@ -476,9 +479,10 @@ impl First {
             return None;
         }
         let silent = self.silent_at(cx.limits).filter(|at| *at <= cx.now);
-        let reason = match (self.watch.is_draining && may_leave, silent, self.watch.heard) {
+        let is_silent = silent.is_some() || (is_away && self.watch.has_other);
+        let reason = match (self.watch.is_draining && may_leave, is_silent, self.watch.heard) {
             (true, ..) => Reason::Draining,
-            (false, Some(_), Some(heard)) => Reason::Silent(heard),
+            (false, true, Some(heard)) => Reason::Silent(heard),
             _ => return None,
         };
         self.watch.is_draining &= reason != Reason::Draining;

@@ -153,6 +153,8 @@ impl CandidateMemory {
 pub(super) struct Attempt {
     pub(super) candidate: Candidate,
     pub(super) socket: SocketId,
+    /// The local address of the socket, once it is open.
+    pub(super) local: Option<SocketAddr>,
     pub(super) peer: Peer,
     pub(super) began: Instant,
 }
