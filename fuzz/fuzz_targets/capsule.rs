@@ -7,9 +7,14 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use tandem_fuzz::split;
 use tandem_wire::capsule::CAPSULE_TYPE_DATAGRAM;
-use tandem_wire::{Capsule, CapsuleDecoder, DecodeError, encode_capsule};
+use tandem_wire::{
+    Capsule, CapsuleDecoder, DecodeError, OWN_CAPSULE_MAX, OwnCapsule, VarInt, encode_capsule,
+};
 
 const LEN_MAX: usize = 100;
+
+/// The types of the capsules of a service.
+const OWN: &[VarInt] = &[VarInt::from_u32(0x01), VarInt::from_u32(0x02)];
 
 fuzz_target!(|input: (Vec<u8>, &[u8])| {
     let (lengths, data) = input;
@@ -17,7 +22,9 @@ fuzz_target!(|input: (Vec<u8>, &[u8])| {
     assert_eq!(decode_all(&split(data, &lengths)), whole);
 
     let (mut capsules, _) = whole;
-    capsules.retain(|capsule| matches!(capsule, Capsule::Datagram(_) | Capsule::Cid(_)));
+    let is_kept =
+        |it: &Capsule| matches!(it, Capsule::Datagram(_) | Capsule::Cid(_) | Capsule::Own(_));
+    capsules.retain(is_kept);
     let mut encoded = Vec::new();
     for capsule in &capsules {
         match capsule {
@@ -26,6 +33,10 @@ fuzz_target!(|input: (Vec<u8>, &[u8])| {
                 encode_capsule(CAPSULE_TYPE_DATAGRAM, value, &mut encoded);
             }
             Capsule::Cid(capsule) => capsule.encode(&mut encoded),
+            Capsule::Own(OwnCapsule { capsule_type, value }) => {
+                assert!(OWN.contains(capsule_type) && value.len() <= OWN_CAPSULE_MAX);
+                encode_capsule(*capsule_type, value, &mut encoded);
+            }
             _ => unreachable!("only these were kept"),
         }
     }
@@ -33,7 +44,7 @@ fuzz_target!(|input: (Vec<u8>, &[u8])| {
 });
 
 fn decode_all(pieces: &[Bytes]) -> (Vec<Capsule>, Result<(), DecodeError>) {
-    let mut decoder = CapsuleDecoder::new(LEN_MAX);
+    let mut decoder = CapsuleDecoder::new(LEN_MAX).with_own(OWN);
     let mut capsules = Vec::new();
     for piece in pieces {
         decoder.push(piece.clone());

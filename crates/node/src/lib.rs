@@ -32,6 +32,7 @@ pub mod seal;
 pub mod seldom;
 mod server;
 mod serves;
+mod service;
 mod spare;
 pub mod stats;
 pub mod status;

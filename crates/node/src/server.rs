@@ -378,7 +378,7 @@ impl Server {
         stats.lost_packets = self.lost_packets + lost;
         let Self { endpoint, sessions, .. } = self;
         for &id in sessions.keys() {
-            let Some(now) = endpoint.peek(id).map(Connection::glance) else { continue };
+            let Some(now) = endpoint.peek(id).map(Connection::glance) else { continue }; // it has ended
             stats.sent_packets += now.sent_packets;
             stats.lost_packets += now.lost_packets;
             each(id, &now);

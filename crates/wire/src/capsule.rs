@@ -29,6 +29,10 @@ pub const CAPSULE_TYPE_REPAIR: VarInt = VarInt::from_u32(0x1ad5_c09f);
 /// The longest value of a [`CAPSULE_TYPE_REPAIR`] capsule in bytes. A longer one is skipped.
 pub const REPAIR_MAX: usize = 256;
 
+/// The longest value in bytes of a capsule that a service has of its own
+/// ([`CapsuleDecoder::with_own`]). A longer one is skipped.
+pub const OWN_CAPSULE_MAX: usize = 1024;
+
 /// One capsule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capsule {
@@ -42,6 +46,8 @@ pub enum Capsule {
     Repair(Bytes),
     /// A connection ID of a proxied QUIC connection is registered, acknowledged or closed.
     Cid(CidCapsule),
+    /// A capsule that only the flow's service can read.
+    Own(OwnCapsule),
     /// A capsule of another type. The decoder skips its value, which may have any length.
     Unknown {
         /// The capsule's type.
@@ -51,13 +57,23 @@ pub enum Capsule {
     },
 }
 
+/// A capsule that only the service can read for which its request stream is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnCapsule {
+    /// The capsule's type.
+    pub capsule_type: VarInt,
+    /// Its value, of at most [`OWN_CAPSULE_MAX`] bytes.
+    pub value: Bytes,
+}
+
 /// Decodes capsules from a stream of bytes that arrives in arbitrary pieces.
 ///
-/// It keeps at most `max_value_len` bytes of an unfinished capsule, or [`PROXY_STATUS_MAX`] if that
-/// is more. After an error it returns the same error at every call.
+/// It keeps at most `max_value_len` bytes of an unfinished capsule, or 1024 if that is more. After an error it returns
+/// the same error at every call.
 #[derive(Debug)]
 pub struct CapsuleDecoder {
     max_value_len: usize,
+    own: &'static [VarInt],
     chunks: Chunks,
     state: CapsuleState,
 }
@@ -78,6 +94,7 @@ enum Kind {
     ProxyStatus,
     Repair,
     Cid(CidCapsuleType),
+    Own(VarInt),
 }
 
 impl Kind {
@@ -94,6 +111,7 @@ impl Kind {
             Self::ProxyStatus => Capsule::ProxyStatus(value),
             Self::Repair => Capsule::Repair(value),
             Self::Cid(capsule_type) => Capsule::Cid(CidCapsule::decode(capsule_type, value)?),
+            Self::Own(capsule_type) => Capsule::Own(OwnCapsule { capsule_type, value }),
         })
     }
 }
@@ -104,9 +122,17 @@ impl CapsuleDecoder {
     pub fn new(max_value_len: usize) -> Self {
         Self {
             max_value_len,
+            own: &[],
             chunks: Chunks::default(),
             state: CapsuleState::Header(HeaderBuffer::default()),
         }
+    }
+
+    /// Also returns the values of capsules of these types, which the decoder does not know itself, as they are.
+    #[must_use]
+    pub const fn with_own(mut self, own: &'static [VarInt]) -> Self {
+        self.own = own;
+        self
     }
 
     /// Adds bytes from the stream. The caller has to call [`next`](Self::next) until it returns
@@ -225,6 +251,7 @@ impl CapsuleDecoder {
             }
             CAPSULE_TYPE_PROXY_STATUS => (Kind::ProxyStatus, up_to(PROXY_STATUS_MAX)),
             CAPSULE_TYPE_REPAIR => (Kind::Repair, up_to(REPAIR_MAX)),
+            own if self.own.contains(&own) => (Kind::Own(own), up_to(OWN_CAPSULE_MAX)),
             _ => {
                 let Some(capsule_type) = CidCapsuleType::from_varint(capsule_type) else {
                     return Ok(None);
@@ -367,6 +394,31 @@ mod tests {
                 matches!(&decoded[..], [Capsule::ProxyStatus(value)] if value.len() == len);
             assert_eq!((decoded.len(), is_status, end), (1, is_read, Ok(())), "{len}");
         }
+    }
+
+    #[test]
+    fn capsules_of_a_service_are_passed_on_as_they_are_and_those_that_are_too_long_are_skipped() {
+        const OWN: VarInt = VarInt::from_u32(0x17);
+        let mut data = Vec::new();
+        for (capsule_type, len) in
+            [(0x17, 0), (0x17, OWN_CAPSULE_MAX), (0x17, OWN_CAPSULE_MAX + 1), (0x18, 3)]
+        {
+            encode_capsule(VarInt::from_u32(capsule_type), &vec![7; len], &mut data);
+        }
+        let mut decoder = CapsuleDecoder::new(LEN_MAX).with_own(&[OWN]);
+        let mut capsules = Vec::new();
+        for piece in data.chunks(100) {
+            decoder.push(Bytes::copy_from_slice(piece));
+            while let Some(capsule) = decoder.next().unwrap() {
+                capsules.push(capsule);
+            }
+            assert!(decoder.memory() <= 2 * OWN_CAPSULE_MAX);
+        }
+        let own =
+            |len| Capsule::Own(OwnCapsule { capsule_type: OWN, value: Bytes::from(vec![7; len]) });
+        let skipped = unknown(0x17, OWN_CAPSULE_MAX as u64 + 1);
+        assert_eq!(capsules, [own(0), own(OWN_CAPSULE_MAX), skipped, unknown(0x18, 3)]);
+        assert_eq!(decoder.finish(), Ok(()));
     }
 
     #[test]

@@ -40,8 +40,8 @@ mod varint;
 mod version_probe;
 
 pub use capsule::{
-    CAPSULE_TYPE_PROXY_STATUS, CAPSULE_TYPE_REPAIR, Capsule, CapsuleDecoder, PROXY_STATUS_MAX,
-    datagram_capsule_len, encode_capsule, encode_datagram_capsule,
+    CAPSULE_TYPE_PROXY_STATUS, CAPSULE_TYPE_REPAIR, Capsule, CapsuleDecoder, OWN_CAPSULE_MAX,
+    OwnCapsule, PROXY_STATUS_MAX, datagram_capsule_len, encode_capsule, encode_datagram_capsule,
 };
 pub use cid_capsule::{CidCapsule, CidCapsuleError, CidCapsuleType, CidReason};
 pub use code::Code;

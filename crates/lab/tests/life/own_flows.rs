@@ -72,6 +72,7 @@ fn events(testbed: &mut Testbed, duration: Duration) -> Vec<(u64, String)> {
                 FlowEvent::Opened => "opened".to_owned(),
                 FlowEvent::Payload(payload) => format!("{}: {} bytes", payload[0], payload.len()),
                 FlowEvent::Report(_) => "report".to_owned(),
+                FlowEvent::Capsule(_) => "capsule".to_owned(),
                 FlowEvent::Ended(error) => error.to_string(),
             },
         ));

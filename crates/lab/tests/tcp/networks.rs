@@ -91,7 +91,7 @@ fn check(scenario: &Scenario, way: &Move, is_told: bool) {
         // What was typed last comes back, so that the connection has no gap.
         let is_well = |world: &World| came(world) >= before + 5;
         let goes_on = testbed.world.run_until(SECOND + 500 * MS, is_well);
-        let after = testbed.world.elapsed() - at;
+        let after = testbed.world.elapsed().saturating_sub(at);
         assert!(
             goes_on,
             "{what}: after {after:?} {} of 5 have come",
@@ -148,7 +148,7 @@ fn a_path_that_drops_marked_packets_carries_a_tunnel() {
             }
             let begin = testbed.world.elapsed();
             serve(&scenario, testbed, &[Behaviour::Echo.into()]);
-            let is_up = testbed.world.elapsed() - begin;
+            let is_up = testbed.world.elapsed().saturating_sub(begin);
             assert!(is_up < SECOND + 500 * MS, "{what}: up after {is_up:?}");
             let typist = typist(testbed, 1);
             testbed.world.run_for(3 * SECOND);

@@ -165,6 +165,7 @@ impl Link {
                         flow.shared.missed.fetch_add(1, Ordering::Relaxed);
                     }
                 }
+                FlowEvent::Capsule(_) => {} // flows of UDP payloads have none
                 FlowEvent::Report(info) => self.tell(ClientEvent::Report { flow: id, info }),
                 FlowEvent::Ended(error) => {
                     let Some(flow) = self.flows.remove(&id) else { continue };

@@ -70,18 +70,15 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
             }
             Err(error) => {
                 self.stats.sockets_refused += 1;
-                match kind {
+                let is_unroutable = || open_error(&error, kind).is_unroutable();
+                if matches!(kind, SocketKind::Listen(_)) {
                     // The node ends with this error and reports it.
-                    SocketKind::Listen(_) => debug!(%error, ?kind, "a socket cannot be opened"),
+                    debug!(%error, ?kind, "a socket cannot be opened");
+                } else if matches!(kind, SocketKind::Connected(_)) && is_unroutable() {
                     // Nobody can do anything about it here. The node says what it means.
-                    SocketKind::Connected(_) if open_error(&error, kind).is_unroutable() => {
-                        debug!(%error, ?kind, "there is no route");
-                    }
-                    SocketKind::ForPeer(_) | SocketKind::Connected(_) => {
-                        if let Some(left_out) = self.refused.due(clock::now()) {
-                            warn!(%error, ?kind, left_out, "a socket cannot be opened");
-                        }
-                    }
+                    debug!(%error, ?kind, "there is no route");
+                } else if let Some(left_out) = self.refused.due(clock::now()) {
+                    warn!(%error, ?kind, left_out, "a socket cannot be opened");
                 }
                 Err(open_error(&error, kind))
             }

@@ -491,7 +491,7 @@ impl Forwarding {
         const ENOUGH: u32 = 3;
         let Some(len) = self.client.map(|id| id.len()).filter(|len| *len > 0) else { return };
         let Some(id) = packet.get(1..=len).and_then(|id| ConnectionId::try_from(id).ok()) else {
-            return;
+            return; // it is too short
         };
         let is_settled =
             self.registry.as_ref().is_none_or(|registry| registry.has(End::Client, &id));
@@ -511,7 +511,7 @@ impl Forwarding {
 
     /// Notes that the client uses another ID of the target than the registered one, of the same length.
     fn see_other_target(&mut self, packet: &[u8]) {
-        let Some(len) = self.registry.as_ref().and_then(Registry::target_len) else { return };
+        let Some(len) = self.registry.as_ref().and_then(Registry::target_len) else { return }; // none is registered
         let Some(Header::Short { rest }) = Header::read(packet) else { return }; // it has no ID yet
         if let Some(Ok(id)) = rest.get(..len).map(ConnectionId::try_from) {
             self.see_target(id);

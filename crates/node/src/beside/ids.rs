@@ -35,7 +35,7 @@ impl<T> PrefixFreeMap<T> {
 
     /// The ID of a packet with a short header. Such a header does not say how long the ID is.
     pub(super) fn find(&self, packet: &[u8]) -> Option<(ConnectionId, &T)> {
-        let Some(Header::Short { rest }) = Header::read(packet) else { return None };
+        let Some(Header::Short { rest }) = Header::read(packet) else { return None }; // it has a long one
         let longest = rest.get(..ConnectionId::LEN_MAX).unwrap_or(rest);
         let longest = ConnectionId::try_from(longest).ok()?;
         // No ID is a prefix of another, so that the last one that is not above the bytes is the only
@@ -49,8 +49,8 @@ impl<T> PrefixFreeMap<T> {
         if self.0.is_empty() {
             return false; // as at most proxies, for each packet
         }
-        let Some(Header::Short { rest }) = Header::read(packet) else { return false };
-        let Some(Ok(front)) = rest.get(..len).map(ConnectionId::try_from) else { return false };
+        let Some(Header::Short { rest }) = Header::read(packet) else { return false }; // it has a long one
+        let Some(Ok(front)) = rest.get(..len).map(ConnectionId::try_from) else { return false }; // too short
         self.0.range(front..).next().is_some_and(|(id, _)| id.starts_with(&front))
     }
 }

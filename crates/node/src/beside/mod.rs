@@ -52,7 +52,7 @@ impl LongHeader {
         /// RFC 9000 §17.2.5 and RFC 9369 §3.2: the packet type of Retry in versions 1 and 2.
         const RETRY: [(u32, u8); 2] = [(1, 0b11), (0x6b33_43cf, 0b00)];
         let Header::Long { first, version, source, .. } = Header::read(packet)? else {
-            return None;
+            return None; // it is short
         };
         let packet_type = first >> 4 & 0b11;
         let is_of_handshake = version != 0 && !RETRY.contains(&(version, packet_type));

@@ -242,7 +242,7 @@ impl BesideFlows {
     /// not send packets with the same connection ID bytes over multiple network paths." The client may
     /// register its IDs again.
     fn leave_former_path(&mut self, id: FlowId, Path { moves, .. }: Path) {
-        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.moves != moves) else { return };
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.moves != moves) else { return }; // it has not moved
         flow.moves = moves;
         match &mut flow.kind {
             PacketKind::Forward(mapping) => {
@@ -321,7 +321,7 @@ impl BesideFlows {
         let Self { flows, outbox, stats, .. } = self;
         let Some(MappedFlow { order, kind, .. }) = flows.get_mut(&id).filter(|_| path.is_validated)
         else {
-            return false;
+            return false; // nothing travels beside, or not yet again
         };
         let to = (socket, path.client);
         let sent = match kind {

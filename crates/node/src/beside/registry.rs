@@ -137,7 +137,7 @@ impl Registry {
 
     /// Whether a packet is a stateless reset (RFC 9000 §10.3) for a packet with an ID of the target.
     pub(super) fn is_reset(&self, packet: &[u8]) -> bool {
-        let Some(last) = packet.last_chunk().copied().map(ResetToken::new) else { return false };
+        let Some(last) = packet.last_chunk().copied().map(ResetToken::new) else { return false }; // it is too short
         self.targets.iter().any(|target| target.reset_token == Some(last))
     }
 

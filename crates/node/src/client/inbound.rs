@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use tandem_wire::{CidCapsule, Code, ErrorScope, HttpDatagram, TunnelInfo};
+use tandem_wire::{CidCapsule, Code, ErrorScope, HttpDatagram, OwnCapsule, TunnelInfo};
 use tracing::debug;
 
 use super::{
@@ -239,7 +239,7 @@ impl Client {
         for index in 0..self.chain.hops.len() {
             for _ in 0..PAYLOADS_PER_TURN {
                 let hop = self.chain.hops.get_mut(index);
-                let Some(arrival) = hop.and_then(|hop| hop.poll_arrival(now)) else { break };
+                let Some(arrival) = hop.and_then(|hop| hop.poll_arrival(now)) else { break }; // all is taken
                 inbound = Inbound::Progress;
                 self.tell_of_change(now, index);
                 match arrival {
@@ -253,6 +253,9 @@ impl Client {
                     }
                     Arrival::Cid(stream, capsule) => self.on_cid(now, index, stream, capsule),
                     Arrival::Report(stream, info) => self.on_report(now, index, stream, info),
+                    Arrival::Capsule(stream, capsule) => {
+                        self.on_capsule(now, index, stream, capsule);
+                    }
                     Arrival::Ended(stream, end) => {
                         self.on_flow_closed(now, index, stream, &FlowEnd::from(end));
                     }
@@ -278,6 +281,14 @@ impl Client {
             if !has_room && let Some(hop) = self.chain.hops.get_mut(index) {
                 hop.refuse(stream, id);
             }
+        }
+    }
+
+    /// Handles a capsule that only the service of a flow can read.
+    fn on_capsule(&mut self, now: Instant, index: usize, stream: StreamId, capsule: OwnCapsule) {
+        let flow = self.chain.hops.get(index).and_then(|hop| hop.flows.get(&stream));
+        if let Some(Carries::Program(source)) = flow.map(|flow| flow.carries) {
+            self.with_programs(now, |programs, cx| programs.on_capsule(source, capsule, cx));
         }
     }
 
@@ -325,9 +336,9 @@ impl Client {
     /// Handles a datagram from the origin, although no request of this client has datagrams in this
     /// direction.
     fn take_stray_datagram(&mut self, now: Instant) -> bool {
-        let Some((fetch, origin)) = self.transfer() else { return false };
+        let Some((fetch, origin)) = self.transfer() else { return false }; // programs have no origin
         let Some(data) = origin.carrier().and_then(|mut carrier| carrier.receive_datagram()) else {
-            return false;
+            return false; // none has come
         };
         let error = match HttpDatagram::decode(data) {
             Err(error) if error.scope() == ErrorScope::Connection => error.into(),

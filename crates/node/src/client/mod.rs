@@ -29,7 +29,7 @@ pub use tandem_wire::{
 };
 
 use self::{
-    chain::{Chain, Hop, Peer},
+    chain::{Chain, Hop, Peer, Request},
     first::First,
     inbound::Inbound,
     migration::Migration,
@@ -50,6 +50,7 @@ use crate::{
     limits::Limits,
     node::{Event, Input, Node, Output},
     quic::{self, ConfigError, LossDetection},
+    service::Service,
     stats::{ConnectionStats, Overhead, Stats},
 };
 
@@ -188,6 +189,16 @@ impl Client {
     /// The target is malformed, or the client has [`Limits::local_flows`] flows already, or it does not carry flows
     /// ([`Task::Forward`]), or it is ending, or the name of the flow is in use.
     pub fn open_flow(&mut self, id: FlowId, config: FlowConfig) -> Result<(), FlowError> {
+        self.open(id, Service::Udp, config)
+    }
+
+    /// Opens a flow of any service that carries payloads, as [`Self::open_flow`] does.
+    pub(crate) fn open(
+        &mut self,
+        id: FlowId,
+        service: Service,
+        config: FlowConfig,
+    ) -> Result<(), FlowError> {
         let Self { work: Work::Programs(programs), chain, limits, stats, life, .. } = self else {
             return Err(FlowError::NotOpen);
         };
@@ -195,7 +206,7 @@ impl Client {
         else {
             return Err(FlowError::NotOpen);
         };
-        programs.open(id, config, limits, hop)?;
+        programs.open(id, Request::new(service, config), limits, hop)?;
         stats.flows += 1;
         Ok(())
     }
@@ -267,7 +278,7 @@ impl Client {
         now: Instant,
         act: impl FnOnce(&mut Programs, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        let Self { work: Work::Programs(programs), chain, .. } = self else { return None };
+        let Self { work: Work::Programs(programs), chain, .. } = self else { return None }; // it has none
         let Some(hop) = chain.hops.last_mut() else {
             return impossible("flows of programs have a hop");
         };

@@ -381,7 +381,7 @@ impl Origin {
         let Some(exchange) = self.exchanges.get_mut(&id) else { return }; // it sends no file
         let ResponseState::Sending { next, end, unsent, is_reading, ahead } = &mut exchange.state
         else {
-            return;
+            return; // its file is not open yet
         };
         let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         let before = unsent.len();

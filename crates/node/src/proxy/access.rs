@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     error::RequestError,
+    service::HostPort,
     token::{NamedToken, Token},
 };
 
@@ -91,15 +92,15 @@ impl User {
     }
 
     /// Whether the user may reach this host, which is a name or an address, at this port.
-    pub(super) fn check_target(&self, (host, port): &(String, u16)) -> Result<(), RequestError> {
+    pub(super) fn check_target(&self, target: &HostPort) -> Result<(), RequestError> {
         if self.account.has_used_month() {
             return Err(self.limit(self.account.refuse(Refusal::Month), 0));
         }
-        if self.account.may_ask(host, *port) {
+        if self.account.may_ask(&target.host, target.port) {
             return Ok(());
         }
         self.account.refuse(Refusal::Target);
-        let target = format!("{host}:{port}").into();
+        let target = target.to_string().into();
         Err(RequestError::UserTarget { user: (*self.name).into(), target })
     }
 
@@ -180,7 +181,7 @@ impl Access {
     /// Whether a user who was let in before may still use the proxy. A token may have another name
     /// than before.
     pub(super) fn still_permits(&self, user: &User) -> bool {
-        let Some((tokens, keys)) = self.credentials() else { return true };
+        let Some((tokens, keys)) = self.credentials() else { return true }; // it is for anyone
         match &user.shown {
             Shown::Token(old) => tokens.iter().any(|named| named.token == *old),
             Shown::Signed(key) => keys.is_some_and(|keys| keys.has(key)),

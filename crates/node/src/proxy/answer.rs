@@ -5,10 +5,11 @@ use std::{io, net::SocketAddr, time::Duration};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tandem_wire::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, ResponseHead};
 
-use super::{flow::End, request::Asks};
+use super::flow::End;
 use crate::{
     Cause,
     error::{RequestError, target_error, whole_seconds},
+    service::Service,
     tcp::Form,
     tunnel::CAPSULE_PROTOCOL,
 };
@@ -74,7 +75,7 @@ pub(super) fn revoked(cause: Cause, end: &End) -> ProxyStatus {
 /// RFC 9297 §3.4: "The Capsule-Protocol header field MUST NOT be used on HTTP responses with a
 /// status code that is both different from 101 (Switching Protocols) and outside the 2xx (Successful)
 /// range."
-pub(super) fn refused(error: &RequestError, asks: Asks) -> ResponseHead {
+pub(super) fn refused(error: &RequestError, service: Service) -> ResponseHead {
     let (mut status, error_type) = error.response();
     let mut headers = HeaderMap::new();
     let proxy_status = ProxyStatus {
@@ -93,7 +94,7 @@ pub(super) fn refused(error: &RequestError, asks: Asks) -> ResponseHead {
             }
             _ => "Bearer realm=\"tandem\"",
         });
-        if asks == Asks::Tcp(Form::Capsules) {
+        if service.token_field() == header::AUTHORIZATION {
             // draft-ietf-httpbis-connect-tcp: the request is for a resource of this server, so that it
             // authenticates as for any other resource (RFC 9110 §11.6.1).
             status = StatusCode::UNAUTHORIZED;

@@ -6,18 +6,17 @@ use tandem_wire::{Code, StrangerText, TraceId};
 
 use super::{
     access::User,
-    request::Asks,
-    service::{LookUp, Race, Service},
+    relay::Outlet,
+    service::{LookUp, Open, Race},
     shares::Who,
     users::{Meter, OpenPlace},
 };
 use crate::{
     Cause, beside,
     limits::Limits,
-    node::SocketId,
     quic::{ConnectionId, earliest},
     rounds::Party,
-    stats::Stats,
+    service::{HostPort, Service},
 };
 
 /// The life of a flow.
@@ -28,7 +27,7 @@ pub(super) enum Stage {
     /// The target's addresses are tried. An open flow does not pay for the size of this.
     Reaching(Box<Race>),
     /// The request is granted.
-    Open(Service),
+    Open(Open),
 }
 
 /// Who opened a flow, and what the flow costs this user.
@@ -55,12 +54,13 @@ impl Owner {
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) stage: Stage,
-    pub(super) asks: Asks,
+    /// What the flow is for.
+    pub(super) service: Service,
     pub(super) owner: Owner,
     /// What the request says of packets beside the connection, until the grant.
     pub(super) beside: Option<Box<beside::Asked>>,
     /// The target's host and port, as in the request.
-    pub(super) requested: (String, u16),
+    pub(super) requested: HostPort,
     /// When the last packet passed, in either direction. Of flows of UDP payloads.
     pub(super) last_active: Instant,
     /// When the flow's timer is set to.
@@ -71,17 +71,25 @@ impl Flow {
     pub(super) const fn new(
         now: Instant,
         stage: Stage,
-        asks: Asks,
+        service: Service,
         owner: Owner,
-        requested: (String, u16),
+        requested: HostPort,
     ) -> Self {
-        Self { stage, asks, owner, beside: None, requested, last_active: now, timer: None }
+        Self { stage, service, owner, beside: None, requested, last_active: now, timer: None }
     }
 
-    /// The socket and the target, once a request for UDP payloads is granted.
-    pub(super) const fn open(&self) -> Option<(SocketId, SocketAddr)> {
+    /// What the flow has, once its request is granted.
+    pub(super) const fn open(&self) -> Option<&Open> {
         match &self.stage {
-            Stage::Open(Service::Udp(udp)) => Some((udp.socket, udp.target)),
+            Stage::Open(open) => Some(open),
+            _ => None,
+        }
+    }
+
+    /// The socket of a granted flow of payloads.
+    pub(super) fn outlet(&mut self) -> Option<&mut Outlet> {
+        match &mut self.stage {
+            Stage::Open(open) => open.outlet(),
             _ => None,
         }
     }
@@ -96,47 +104,17 @@ impl Flow {
 
     /// When something has to be done for the flow.
     pub(super) fn timeout(&self, limits: &Limits) -> Option<Instant> {
-        let idle = || Some(self.last_active + limits.flow_idle);
         let own = match &self.stage {
             Stage::Resolving(look_up) => Some(look_up.deadline),
             Stage::Reaching(race) => Some(race.next_timeout()),
-            Stage::Open(Service::Udp(_)) => idle(),
-            Stage::Open(Service::Tcp(tcp)) => tcp.resume_at,
+            Stage::Open(open) => open.timeout(self.last_active + limits.flow_idle),
         };
         earliest(own, self.owner.user.until)
     }
 
-    /// Counts the end of the flow.
-    pub(super) const fn count(&self, end: &End, stats: &mut Stats) {
-        let is_open = matches!(self.stage, Stage::Open(_));
-        let (udp, tcp) = (&mut stats.flows_ended, &mut stats.tcp);
-        let counter = match (self.asks, end) {
-            (Asks::Udp, _) if !is_open => return, // it has not counted as a flow
-            (Asks::Udp, End::Idle) => &mut udp.idle,
-            (Asks::Udp, End::Unreachable | End::Failed(_)) => &mut udp.unreachable,
-            (Asks::Udp, End::Malformed(_)) => &mut udp.malformed,
-            (Asks::Udp, End::WithConnection) => &mut udp.with_connection,
-            (Asks::Udp, End::Revoked | End::Expired | End::MonthUsed) => &mut udp.revoked,
-            (
-                Asks::Udp,
-                End::ByClient | End::Reset(_) | End::Refused | End::Finished | End::CutOff,
-            ) => &mut udp.by_client,
-            (Asks::Tcp(_), End::Refused) => return, // refused requests count elsewhere
-            (Asks::Tcp(_), End::Finished | End::ByClient) => &mut tcp.finished,
-            (Asks::Tcp(_), End::Reset(Code::H3_NO_ERROR)) if is_open => &mut tcp.finished,
-            (Asks::Tcp(_), End::Failed(_)) => &mut tcp.reset,
-            (Asks::Tcp(_), _) => &mut tcp.aborted,
-        };
-        *counter += 1;
-    }
-
     /// The bytes of memory that the flow takes with its socket.
     pub(super) fn memory(&self) -> usize {
-        match (&self.stage, self.asks) {
-            (Stage::Open(service), _) => service.memory(),
-            (_, Asks::Udp) => Service::UDP_MEMORY,
-            (_, Asks::Tcp(_)) => Service::TCP_MEMORY,
-        }
+        self.service.memory() + self.open().map_or(0, Open::unwritten)
     }
 }
 

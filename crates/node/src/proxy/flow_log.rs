@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeMap,
     fmt, mem,
-    net::SocketAddr,
     str::FromStr,
     time::{Duration, Instant},
 };
@@ -16,7 +15,7 @@ use super::{
     FlowId,
     access::User,
     flow::{End, Flow, Owner, Stage},
-    service::{Service, Udp},
+    service::Open,
     users::EachWay,
 };
 use crate::seldom::LineBudget;
@@ -131,39 +130,37 @@ impl FlowLog {
     }
 
     /// Writes that a flow was granted.
-    pub(super) fn opened(&mut self, id: FlowId, flow: &Flow, target: SocketAddr) {
+    pub(super) fn opened(&mut self, id: FlowId, flow: &Flow) {
         let Owner { user, client, trace_id, .. } = &flow.owner;
+        let destination = flow.open().map(Open::target).filter(|_| self.has_targets()).map(display);
         if self.may_log(user, FlowLine::Opened) {
-            let destination = self.has_targets().then(|| display(target));
             info!(
                 connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
-                client = client.map(display), destination, protocol = protocol(flow), "flow opened"
+                client = client.map(display), destination, protocol = flow.service.shown(),
+                "flow opened"
             );
         }
     }
 
     /// Writes that a flow has ended, if it was granted.
     pub(super) fn closed(&mut self, id: FlowId, flow: &Flow, reason: &End) {
-        let Stage::Open(service) = &flow.stage else { return };
+        let Stage::Open(open) = &flow.stage else { return }; // it has no line that says it was opened
         let Owner { user, client, trace_id, meter, .. } = &flow.owner;
         if !self.may_log(user, FlowLine::Closed) {
             return;
         }
-        let EachWay { to_target, to_client } = service.tcp_bytes().unwrap_or_else(|| meter.bytes());
-        let udp = match service {
-            Service::Udp(udp) => Some(udp),
-            Service::Tcp(_) => None,
-        };
-        let of_udp = |field: fn(&Udp) -> u64| udp.map(field);
-        let destination = self.has_targets().then(|| display(service.target()));
+        let EachWay { to_target, to_client } = open.bytes().unwrap_or_else(|| meter.bytes());
+        let payloads = open.payloads();
+        let destination = self.has_targets().then(|| display(open.target()));
         info!(
             connection = id.0.0, flow = id.1.0, trace_id = trace_id.map(display), %user,
             client = client.map(display), destination, %reason,
-            protocol = protocol(flow), active_s = meter.active().as_secs_f64(),
+            protocol = flow.service.shown(), active_s = meter.active().as_secs_f64(),
             to_target_bytes = to_target, to_client_bytes = to_client,
-            to_target = of_udp(|it| it.to_target_datagrams),
-            to_client = of_udp(|it| it.to_client_datagrams),
-            beside = of_udp(|it| it.beside_datagrams), too_large = of_udp(|it| it.too_large),
+            to_target = payloads.map(|it| it.to_target_datagrams),
+            to_client = payloads.map(|it| it.to_client_datagrams),
+            beside = payloads.map(|it| it.beside_datagrams),
+            too_large = payloads.map(|it| it.too_large),
             "flow closed"
         );
     }
@@ -173,7 +170,7 @@ impl FlowLog {
         if self.flows_say == LogFlows::None {
             return false;
         }
-        let Some(now) = self.now else { return true };
+        let Some(now) = self.now else { return true }; // before the first input
         if user.account.may_log(now) {
             return true;
         }
@@ -184,7 +181,7 @@ impl FlowLog {
 
     /// Whether to write a line about a connection.
     pub(super) fn may_log_connection(&mut self, line: FlowLine) -> bool {
-        let Some(now) = self.now else { return true };
+        let Some(now) = self.now else { return true }; // before the first input
         if self.budget.due(now).is_some() {
             return true;
         }
@@ -226,14 +223,6 @@ impl FlowLog {
     /// How many lines were left out since the start.
     pub(super) const fn left_out(&self) -> u64 {
         self.left_out
-    }
-}
-
-/// What the log calls a flow that does not carry UDP payloads.
-const fn protocol(flow: &Flow) -> Option<&'static str> {
-    match flow.stage {
-        Stage::Open(Service::Tcp(_)) => Some("tcp"),
-        _ => None,
     }
 }
 

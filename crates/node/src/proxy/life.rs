@@ -8,19 +8,18 @@ use std::{
     time::Instant,
 };
 
-use bytes::Bytes;
 use http::HeaderMap;
 use tandem_wire::{Code, ResponseHead, TraceId};
-use tracing::{debug, field::display};
+use tracing::debug;
 
 use super::{
     FlowId, Proxy,
     access::{Access, User},
-    answer::{refused, revoked, unreachable},
+    answer::{refused, revoked},
     flow::{End, Flow, Owner, Stage, StreamFate},
     peers::Peer,
-    request::Asks,
-    service::{Attempt, Further, LookUp, Race, Service},
+    request::Permitted,
+    service::{Attempt, Further, LookUp, Race},
     users::Meter,
 };
 use crate::{
@@ -28,8 +27,9 @@ use crate::{
     error::RequestError,
     h3,
     impossible::impossible,
-    node::{Output, Progress, QueryId, ResolveError, SocketId},
+    node::{Progress, QueryId, ResolveError},
     quic::ConnectionId,
+    service::{HostPort, Service},
     tcp::TcpOutput,
     tunnel::encode_proxy_status,
 };
@@ -40,21 +40,20 @@ impl Proxy {
         &mut self,
         now: Instant,
         id: FlowId,
-        (user, headers): (User, &HeaderMap),
-        (asks, target): (Asks, (String, u16)),
+        Permitted { user, headers, service, target }: Permitted<'_>,
     ) -> Result<&mut Flow, RequestError> {
         let owner = self.owner(now, id, user, headers)?;
-        let stage = if let Ok(address) = target.0.parse::<IpAddr>() {
+        let stage = if let Ok(address) = target.host.parse::<IpAddr>() {
             let address = address.to_canonical();
-            let mut race = self.race(now, (&[address], target.1), &owner.user)?;
+            let mut race = self.race(now, (&[address], target.port), &owner.user)?;
             if address.is_ipv4() {
                 race.expect(Further::IfUnroutable);
             }
             Stage::Reaching(race)
         } else {
-            Stage::Resolving(self.look_up(now, id, target.0.clone(), &owner.user)?)
+            Stage::Resolving(self.look_up(now, id, target.host.clone(), &owner.user)?)
         };
-        let flow = Flow::new(now, stage, asks, owner, target);
+        let flow = Flow::new(now, stage, service, owner, target);
         let flow = self.peers.insert_flow(id, flow, &self.limits);
         flow.ok_or(RequestError::Unauthorized) // there is no such connection any more
     }
@@ -73,7 +72,7 @@ impl Proxy {
     }
 
     /// Who opens a flow. The flow counts among those of the user.
-    fn owner(
+    pub(super) fn owner(
         &self,
         now: Instant,
         id: FlowId,
@@ -122,8 +121,8 @@ impl Proxy {
         let Some((flow, _)) = self.peers.flow_of_target(id) else {
             return impossible("a flow lets go of its query when it ends");
         };
-        let (asks, (host, port), user) =
-            (flow.asks, flow.requested.clone(), flow.owner.user.clone());
+        let HostPort { host, port } = flow.requested.clone();
+        let (service, user) = (flow.service, flow.owner.user.clone());
         // RFC 9298 §3.1: "If errors occur during this process, the UDP proxy MUST reject the request".
         let found = result
             .and_then(
@@ -147,7 +146,7 @@ impl Proxy {
                     flow.stage = Stage::Reaching(race);
                 }
                 (Err(_), _) if progress == Progress::Partial => return, // a better one may come
-                (Err(error), _) => return self.refuse(id, &error, asks),
+                (Err(error), _) => return self.refuse(id, &error, service),
                 (Ok(_), None) => return,
             }
         } else {
@@ -164,11 +163,11 @@ impl Proxy {
     /// Tries the next address of a target, or refuses the request if none is left.
     pub(super) fn advance_race(&mut self, now: Instant, id: FlowId) {
         while let Some(flow) = self.peers.flow_mut(id)
-            && let asks = flow.asks
+            && let service = flow.service
             && let Flow { stage: Stage::Reaching(race), requested, owner, .. } = flow
         {
             if race.wants_nat64() {
-                let (host, user) = (requested.0.clone(), owner.user.clone());
+                let (host, user) = (requested.host.clone(), owner.user.clone());
                 let look_up = self.look_up(now, id, host, &user).map(Further::From);
                 if let Some(race) = self.peers.flow_mut(id).and_then(Flow::race) {
                     race.expect(look_up.unwrap_or(Further::Nothing));
@@ -176,25 +175,18 @@ impl Proxy {
                 continue;
             }
             if let Some(error) = race.lost(now) {
-                let target = format!("{}:{}", requested.0, requested.1).into();
-                let error = match asks {
-                    Asks::Udp => RequestError::for_socket(error),
-                    Asks::Tcp(_) => RequestError::Unreachable { target, error },
-                };
-                return self.refuse(id, &error, asks);
+                let error = service.unreachable(requested, error);
+                return self.refuse(id, &error, service);
             }
-            let Some(peer) = race.due(now) else { break };
-            let attempt = match asks {
-                Asks::Udp => self.targets.open(now, id, peer),
-                Asks::Tcp(_) => self.targets.connect(now, id, (peer, owner.user.party())),
-            };
-            match attempt {
+            let Some(peer) = race.due(now) else { break }; // not yet
+            let user = owner.user.party();
+            match service.attempt(&mut self.targets, now, id, (peer, user)) {
                 Ok((attempt, output)) => {
                     race.on_started(now, attempt);
                     self.outputs.push_back(output);
                 }
                 Err(error) if race.running().next().is_none() => {
-                    return self.refuse(id, &error, asks);
+                    return self.refuse(id, &error, service);
                 }
                 Err(_) => race.skip(io::ErrorKind::QuotaExceeded.into()),
             }
@@ -225,14 +217,7 @@ impl Proxy {
             self.targets.forget_query(look_up.query);
         }
         for other in others {
-            let output = match other {
-                Attempt::Udp(socket) => self.targets.close(socket),
-                Attempt::Tcp(tcp) => {
-                    self.targets.disconnect(tcp);
-                    Output::Tcp(TcpOutput::Close(tcp))
-                }
-            };
-            self.outputs.push_back(output);
+            self.outputs.push_back(other.give_up(&mut self.targets, TcpOutput::Close));
         }
         Some(target)
     }
@@ -254,12 +239,12 @@ impl Proxy {
         let is_due = flow.timeout(&self.limits).is_some_and(|due| due <= now);
         match &flow.stage {
             Stage::Resolving(_) if is_due => {
-                let (host, timeout) = ((&flow.requested.0).into(), self.limits.dns_timeout);
-                let asks = flow.asks;
-                self.refuse(id, &RequestError::DnsTimeout { host, timeout }, asks);
+                let (host, timeout) = ((&flow.requested.host).into(), self.limits.dns_timeout);
+                let service = flow.service;
+                self.refuse(id, &RequestError::DnsTimeout { host, timeout }, service);
             }
             Stage::Reaching(_) => self.advance_race(now, id),
-            Stage::Open(Service::Tcp(_)) => self.resume(now, id),
+            Stage::Open(open) if open.resumes() => self.resume(now, id),
             // RFC 9298 §3.1: UDP proxies "MUST close the request stream when closing the socket."
             _ if is_due => self.end_flow(id, &End::Idle, StreamFate::Reset(Code::H3_NO_ERROR)),
             _ => self.set_timer(id),
@@ -273,16 +258,16 @@ impl Proxy {
     }
 
     /// Answers a request with an error and ends it.
-    pub(super) fn refuse(&mut self, id: FlowId, error: &RequestError, asks: Asks) {
+    pub(super) fn refuse(&mut self, id: FlowId, error: &RequestError, service: Service) {
         self.stats.requests_refused += 1;
-        self.stats.tcp.failed += u64::from(matches!(asks, Asks::Tcp(_)));
+        self.stats.tcp.failed += u64::from(service.carries_bytes());
         let user = self.peers.get(id.0).and_then(|peer| peer.standing.user.as_ref());
         debug!(
             connection = id.0.0, flow = id.1.0, user = user.map(display), %error,
             "request refused"
         );
         self.end_flow(id, &End::Refused, StreamFate::Left);
-        self.answer(id, &refused(error, asks), h3::End::Last);
+        self.answer(id, &refused(error, service), h3::End::Last);
         if let Some(mut carrier) = self.server.carrier(id.0) {
             carrier.stop_reading(id.1);
         }
@@ -294,22 +279,11 @@ impl Proxy {
         let mut fate = StreamFate::Reset(Code::H3_REQUEST_CANCELLED);
         if let Some(cause) = end.cause()
             && let Some(Peer { flows, tunnel, .. }) = self.peers.get_mut(id.0)
-            && let Some(Flow { stage: Stage::Open(service), .. }) =
-                flows.get(&id.1).map(Box::as_ref)
+            && let Some(Flow { stage: Stage::Open(open), .. }) = flows.get(&id.1).map(Box::as_ref)
+            && let Some(after) =
+                open.say(tunnel, id.1, || encode_proxy_status(&revoked(cause, end)))
         {
-            let words = || encode_proxy_status(&revoked(cause, end));
-            match service {
-                Service::Tcp(tcp) if tcp.takes_last_words() => {
-                    tunnel.send_bytes(id.1, words(), Bytes::new());
-                    tunnel.finish_bytes(id.1);
-                    fate = StreamFate::Drains;
-                }
-                // A frame that was sent in part can only be cut by a reset.
-                Service::Udp(_) if tunnel.explains_end(id.1) && !tunnel.is_within_frame(id.1) => {
-                    fate = StreamFate::FinishWith(words());
-                }
-                Service::Tcp(_) | Service::Udp(_) => {}
-            }
+            fate = after;
         }
         let is_draining = matches!(fate, StreamFate::Drains);
         self.end_flow(id, end, fate);
@@ -363,47 +337,15 @@ impl Proxy {
                     self.targets.forget_query(look_up.query);
                 }
                 for attempt in race.running() {
-                    let output = match attempt {
-                        Attempt::Udp(socket) => self.targets.close(socket),
-                        Attempt::Tcp(tcp) => {
-                            self.targets.disconnect(tcp);
-                            Output::Tcp(TcpOutput::Reset(tcp))
-                        }
-                    };
+                    let output = attempt.give_up(&mut self.targets, TcpOutput::Reset);
                     self.outputs.push_back(output);
                 }
             }
-            Stage::Open(Service::Udp(udp)) => {
-                self.outputs.push_back(self.targets.close(udp.socket));
-            }
-            Stage::Open(Service::Tcp(tcp)) => {
-                tcp.splice.socket.reset(&mut self.outputs);
-                self.targets.disconnect(tcp.splice.socket.tcp());
-            }
+            Stage::Open(open) => self.close(open),
         }
         self.beside.close(id);
-        flow.count(end, &mut self.stats);
+        flow.service.count_end(flow.open().is_some(), end, &mut self.stats);
         self.log.closed(id, flow, end);
-    }
-
-    /// Ends a flow whose target cannot be reached. A client of ours is told the reason in a capsule
-    /// before its stream ends. The stream of another client is reset.
-    pub(super) fn end_unreachable(&mut self, socket: SocketId, error: io::ErrorKind) {
-        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
-        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
-            return impossible("a flow lets go of its socket when it ends");
-        };
-        let user = display(&flow.owner.user);
-        debug!(connection = id.0.0, flow = id.1.0, %user, %error, "the target's socket failed");
-        // A frame that was sent in part can only be cut by a reset.
-        let can_explain = tunnel.explains_end(id.1) && !tunnel.is_within_frame(id.1);
-        let fate = match flow.open().filter(|_| can_explain) {
-            Some((_, target)) => {
-                StreamFate::FinishWith(encode_proxy_status(&unreachable(target, error)))
-            }
-            None => StreamFate::Reset(Code::H3_CONNECT_ERROR),
-        };
-        self.end_flow(id, &End::Unreachable, fate);
     }
 
     /// The present address of a client.

@@ -11,6 +11,7 @@ mod peers;
 mod pep;
 mod policy;
 mod ports;
+mod relay;
 mod request;
 mod service;
 mod shares;
@@ -27,7 +28,7 @@ use std::{
 };
 
 use tandem_units::ByteCount;
-use tandem_wire::{PathMatcher, Template};
+use tandem_wire::Template;
 use tracing::{field::display, info};
 
 pub(crate) use self::users::is_own_name;
@@ -49,8 +50,9 @@ use self::{
     flow_log::{FlowLine, FlowLog},
     peers::Peers,
     pep::ProxyPep,
-    request::{Admission, Asks},
-    service::udp::Relay,
+    relay::Relay,
+    request::Admission,
+    service::Paths,
     shares::{PACKET_COST, Shares},
     targets::Targets,
 };
@@ -65,6 +67,7 @@ use crate::{
     quic::{self, ConfigError, ConnectionId, LossDetection, ServerTls, Transport},
     seldom::Seldom,
     server::{self, Server},
+    service::HostPort,
     stats::{ConnectionStats, Stats},
     tunnel::{ProxyTunnel, REPORT_INTERVAL},
 };
@@ -194,12 +197,6 @@ impl Proxy {
             listen, access, policy, feedback_interval, oversize, log_clients, ..
         } = config;
         let ProxyConfig { template, limits, service, tcp_ports, .. } = config;
-        let matcher = |template: &Template| {
-            PathMatcher::new(template).map_err(|_| {
-                ConfigError::Settings("the variables of the template cannot be separated")
-            })
-        };
-        let tcp_template = ProxyConfig::default_tcp_template();
         let mut transport = config.transport;
         if service.is_some() {
             // It carries only TCP. As at the client, wait longer before declaring loss, so that reordering costs
@@ -215,11 +212,8 @@ impl Proxy {
                 guesses: Guesses::new(&limits),
                 warning: Seldom::default(),
                 limit_warning: Seldom::default(),
-                matcher: matcher(&template)?,
-                template,
-                tcp_matcher: matcher(&tcp_template)?,
-                tcp_template,
-                service,
+                paths: Paths::new(template)?,
+                only: service.map(HostPort::from),
                 tcp_ports,
             },
             peers: Peers::new(&limits),
@@ -312,7 +306,7 @@ impl Proxy {
             }
             server::Event::Http(h3::Event::Body(stream)) => {
                 let Some(peer) = self.peers.get_mut(id) else { return }; // the client has gone
-                if peer.flows.get(&stream).is_some_and(|it| matches!(it.asks, Asks::Tcp(_))) {
+                if peer.flows.get(&stream).is_some_and(|it| it.service.carries_bytes()) {
                     return self.on_tcp_stream(now, (id, stream));
                 }
                 peer.tunnel.on_readable(stream);

@@ -36,7 +36,7 @@ impl ProxyPep {
     /// Notes a payload from the target of a flow.
     pub(super) fn observe(&mut self, now: Instant, flow: UdpFlow, payload: &[u8]) {
         let is_short = payload.first().is_some_and(|first| first & 0x80 == 0);
-        let Some(slice) = Slice::of(payload).filter(|_| is_short) else { return };
+        let Some(slice) = Slice::of(payload).filter(|_| is_short) else { return }; // of a handshake
         if self.settings.servers.iter().any(|server| server.contains(flow.1)) {
             let pep = self.pep.get_or_insert_with(|| Pep::new(self.settings.pep.clone(), now));
             pep.observe(now, Observed::Quic { ends: flow, slice });
@@ -57,7 +57,7 @@ impl Proxy {
     pub(super) fn poll_pep(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         let pep = self.pep.as_mut()?.pep.as_mut()?;
         while let Some(notice) = pep.poll(now) {
-            let Notice::Udp { ends: (socket, destination), payload } = notice else { continue };
+            let Notice::Udp { ends: (socket, destination), payload } = notice else { continue }; // it observes no TCP
             if self.targets.flow_of(socket).is_none() {
                 continue; // the flow has ended
             }

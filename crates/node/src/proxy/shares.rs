@@ -132,7 +132,7 @@ impl Shares {
         }
         let Ok(due @ 1..) = i64::try_from(self.parties.len()).map(|parties| parties * CREDIT)
         else {
-            return;
+            return; // nobody shares the thread
         };
         if self.with_credit == 0 {
             // At least one party has credit afterwards, so that somebody always goes on.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tandem_units::ByteCount;
 
-use super::{Proxy, request::Asks};
+use super::Proxy;
 use crate::{
     BusyNodes, Serves,
     quic::{ConnectionId, ServerTls},
@@ -38,8 +38,7 @@ impl Serves for Proxy {
 impl Proxy {
     fn tunnel_status(&self, id: ConnectionId) -> Option<TunnelStatus> {
         let peer = self.peers.get(id)?;
-        let flows = peer.flows.values();
-        let tcp_flows = flows.filter(|flow| matches!(flow.asks, Asks::Tcp(_))).count();
+        let tcp_flows = peer.flows.values().filter(|flow| flow.service.carries_bytes()).count();
         Some(TunnelStatus {
             user: peer.standing.user.as_ref().map(ToString::to_string),
             client: self.log_clients.then_some(peer.standing.client),

@@ -179,19 +179,18 @@ impl Targets {
         }
     }
 
-    /// Opens a socket to an address of a target, if there is a place for it among all sockets.
+    /// Opens a socket for the payloads of a flow, if there is a place for it among all sockets.
     pub(super) fn open(
         &mut self,
         now: Instant,
         id: FlowId,
-        target: SocketAddr,
+        kind: SocketKind,
     ) -> Result<(Attempt, Output), RequestError> {
         self.hold(now, id.0)?;
         let socket = SocketId(self.next_socket);
         self.next_socket += 1;
         self.by_socket.insert(socket, id);
-        let output = Output::OpenSocket { socket, kind: SocketKind::Connected(target) };
-        Ok((Attempt::Udp(socket), output))
+        Ok((Attempt::Udp(socket), Output::OpenSocket { socket, kind }))
     }
 
     /// Whether a connection from this address may open flows: not if it comes through too many flows of the same
@@ -278,7 +277,10 @@ mod tests {
     const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)), 53);
 
     fn open(targets: &mut Targets, now: Instant, id: FlowId) -> Result<SocketId, RequestError> {
-        let (Attempt::Udp(socket), _) = targets.open(now, id, ADDRESS)? else { panic!("no UDP") };
+        let (Attempt::Udp(socket), _) = targets.open(now, id, SocketKind::Connected(ADDRESS))?
+        else {
+            panic!("no UDP")
+        };
         Ok(socket)
     }
 

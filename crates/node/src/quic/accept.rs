@@ -258,7 +258,7 @@ impl Endpoint {
     /// Makes room for a connection from this prefix. Returns whether there is room now.
     fn make_room(&mut self, now: Instant, prefix: Prefix) -> bool {
         let connections = self.connections();
-        let Some(acceptance) = &mut self.server else { return false };
+        let Some(acceptance) = &mut self.server else { return false }; // it is no server
         let has_room = connections < acceptance.connections_max && !acceptance.is_short_of_memory();
         let place = acceptance.places.find(prefix, has_room);
         match place {
@@ -267,7 +267,7 @@ impl Endpoint {
             Place::None => acceptance.counters.refused += 1,
         }
         acceptance.warn(now);
-        let Place::Instead(other) = place else { return false };
+        let Place::Instead(other) = place else { return false }; // there is none
         let reason = "other clients need the room";
         self.displace(now, other, Code::H3_EXCESSIVE_LOAD, reason);
         true
@@ -351,7 +351,7 @@ impl Endpoint {
         bytes: u64,
         memory: impl Fn(ConnectionId) -> u64,
     ) {
-        let Some(acceptance) = &mut self.server else { return };
+        let Some(acceptance) = &mut self.server else { return }; // it is no server
         acceptance.memory_in_use = bytes;
         let high = memory_high(acceptance.memory_max);
         let (steering, heaviest) = (acceptance.steering, acceptance.heaviest.clone());

@@ -140,13 +140,8 @@ mod tests {
     use crate::test_start;
 
     const RTT: Duration = Duration::from_millis(40);
-    const DATA: Arrived = Arrived {
-        packets: 1,
-        with_data: 1,
-        has_acks: false,
-        is_urgent: false,
-        is_out_of_order: false,
-    };
+    const DATA: Arrived =
+        Arrived { with_data: 1, has_acks: false, is_urgent: false, is_out_of_order: false };
 
     /// A gate after the start of its connection.
     fn gate(threshold: u32) -> AckGate {

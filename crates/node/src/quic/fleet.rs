@@ -101,7 +101,7 @@ impl Neighbours {
     /// Whether the machine with this server ID is known to be gone. Also notes that a packet for it has come.
     pub fn is_gone(&self, server_id: &[u8]) -> bool {
         let Some(neighbour) = self.with_id(server_id) else {
-            return false;
+            return false; // it is none of the fleet
         };
         neighbour.is_asked.store(true, Relaxed);
         neighbour.is_gone.load(Relaxed)

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use tandem_wire::{
     CAPSULE_TYPE_PROXY_STATUS, CAPSULE_TYPE_REPAIR, Capsule, CapsuleDecoder, CidCapsule, Code,
-    DecodeError, ProxyStatus, RepairField, RetransmissionLimit, StrangerText, VarInt,
+    DecodeError, OwnCapsule, ProxyStatus, RepairField, RetransmissionLimit, StrangerText, VarInt,
     datagram_capsule_len, encode_capsule, encode_data_header, encode_datagram_capsule,
     split_context_id,
 };
@@ -30,6 +30,8 @@ pub(super) enum OnStream {
     ProxyStatus(StrangerText),
     /// Something about a connection ID of the flow.
     Cid(CidCapsule),
+    /// Something that only the flow's service can read.
+    Own(OwnCapsule),
     /// The stream has ended, and the flow ends with it.
     Ended(StreamEnd),
     /// The peer violated HTTP/3.
@@ -86,6 +88,7 @@ pub(super) fn read(
                     }
                 }
                 Ok(Some(Capsule::Cid(capsule))) => return Some(OnStream::Cid(capsule)),
+                Ok(Some(Capsule::Own(capsule))) => return Some(OnStream::Own(capsule)),
                 Ok(Some(Capsule::Unknown { .. })) => continue,
                 Ok(None) => {}
                 Err(error) => return Some(OnStream::Ended(StreamEnd::malformed(&error))),
@@ -149,13 +152,6 @@ fn encode_field(capsule_type: VarInt, value: &[u8]) -> Bytes {
     let mut capsule = Vec::new();
     encode_capsule(capsule_type, value, &mut capsule);
     in_frame(&capsule, 0)
-}
-
-/// Encodes a DATA frame with one capsule about a connection ID.
-pub(super) fn encode_cid(capsule: &CidCapsule) -> Bytes {
-    let mut encoded = Vec::new();
-    capsule.encode(&mut encoded);
-    in_frame(&encoded, 0)
 }
 
 /// A DATA frame that begins with these bytes. `more` bytes follow, which the caller sends.

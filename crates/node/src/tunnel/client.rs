@@ -24,6 +24,7 @@ use crate::{
     limits::Limits,
     mode::{Agreement, Lesser, Mode, Oversize, TunnelMode},
     quic::StreamId,
+    service::Service,
 };
 
 /// The UDP payload size that every path of a QUIC connection must carry (RFC 9000 §14).
@@ -81,6 +82,8 @@ enum ReportsInUse {
 /// The parameters of a request for a flow, apart from its target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flows {
+    /// What the flow is for.
+    pub(crate) service: Service,
     pub(crate) urgency: Urgency,
     /// Share of the tunnel among flows of the same urgency, 1 to 64.
     pub(crate) weight: u8,
@@ -260,7 +263,7 @@ impl ClientTunnel {
     /// Notes that a request was sent.
     pub(crate) fn on_requested(&mut self, stream: StreamId, wishes: &Flows) {
         let end = &self.end;
-        let mut flow = Flow::new(stream, end.form, self.capsule_max);
+        let mut flow = Flow::new(stream, end.form, self.decoder(wishes.service));
         flow.first = wishes.first;
         if wishes.oversize == Oversize::Capsule {
             flow.too_large = TooLarge::Capsule(MAX_UDP_PAYLOAD);

@@ -39,13 +39,13 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(stream: StreamId, form: Form, capsule_max: usize) -> Self {
+    pub(super) fn new(stream: StreamId, form: Form, capsules: CapsuleDecoder) -> Self {
         Self {
             form,
             too_large: TooLarge::Drop,
             is_granted: false,
             contexts: Contexts::default(),
-            capsules: CapsuleDecoder::new(capsule_max),
+            capsules,
             repair: RepairOffer::None,
             asked_limit: 0,
             first: None,

@@ -33,7 +33,8 @@ use std::{
 
 use bytes::Bytes;
 use tandem_wire::{
-    CONTEXT_ID_UDP, CidCapsule, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD, TunnelInfo, VarInt,
+    CONTEXT_ID_UDP, CapsuleDecoder, CidCapsule, Code, ErrorScope, HttpDatagram, MAX_UDP_PAYLOAD,
+    OwnCapsule, TunnelInfo, VarInt,
 };
 use tracing::debug;
 
@@ -64,6 +65,7 @@ use crate::{
     limits::Limits,
     mode::Repair,
     quic::{self, StreamId},
+    service::Service,
     spare,
     stats::{Dropped, FeedbackStats, Orders, Stats},
 };
@@ -113,6 +115,8 @@ pub(crate) enum Arrival {
     Report(StreamId, TunnelInfo),
     /// A capsule about a connection ID of a flow's QUIC connection.
     Cid(StreamId, CidCapsule),
+    /// A capsule that only the flow's service can read.
+    Capsule(StreamId, OwnCapsule),
     /// The request stream of a flow has ended, or must be ended.
     Ended(StreamId, StreamEnd),
     /// The peer violated HTTP/3, so the connection must be closed.
@@ -166,6 +170,11 @@ impl<E: End> Tunnel<E> {
         }
     }
 
+    /// What reads the capsules of a flow.
+    fn decoder(&self, service: Service) -> CapsuleDecoder {
+        CapsuleDecoder::new(self.capsule_max).with_own(service.capsules())
+    }
+
     /// Puts a UDP payload of a flow into the queue. With an error the payload was dropped, and
     /// counted.
     pub(crate) fn send(
@@ -212,10 +221,15 @@ impl<E: End> Tunnel<E> {
         }
     }
 
-    /// Sends a capsule about a connection ID of a flow's QUIC connection. Returns how many capsules of the
-    /// flow wait, because its peer does not read them.
-    pub(crate) fn send_cid(&mut self, stream: StreamId, capsule: &CidCapsule) -> usize {
-        self.queue.push_capsule(stream, capsules::encode_cid(capsule))
+    /// Sends a capsule of a flow. Returns how many capsules of the flow wait, because its peer does not read them.
+    pub(crate) fn send_capsule(
+        &mut self,
+        stream: StreamId,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> usize {
+        let mut capsule = Vec::new();
+        encode(&mut capsule);
+        self.queue.push_capsule(stream, in_frame(&capsule, 0))
     }
 
     /// Sends the reports that are due, and gives the engine as much of the queue as it takes.
@@ -302,6 +316,7 @@ impl<E: End> Tunnel<E> {
             OnStream::Limit(limit) => self.on_limit(stream, limit),
             OnStream::Repair(field) => self.on_repair(now, stream, field),
             OnStream::Cid(capsule) => return Some(Arrival::Cid(stream, capsule)),
+            OnStream::Own(capsule) => return Some(Arrival::Capsule(stream, capsule)),
             OnStream::ProxyStatus(value) if !E::IS_PROXY => {
                 self.readable.remove(stream);
                 return Some(Arrival::Ended(stream, StreamEnd::Failed(value)));

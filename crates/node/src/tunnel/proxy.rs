@@ -17,6 +17,7 @@ use crate::{
     limits::Limits,
     mode::Oversize,
     quic::{SendDatagram, StreamId},
+    service::Service,
 };
 
 /// The settings of a proxy's end.
@@ -37,7 +38,10 @@ impl End for ProxyEnd {
     fn report(tunnel: &mut ProxyTunnel, now: Instant, carrier: &mut Carrier<'_>) {
         let Tunnel { reporter, queue, end, .. } = tunnel;
         for (stream, info) in reporter.take_due(now, carrier, queue, end.interval) {
-            let Some(id) = QuarterStreamId::from_stream_id(stream.0) else { continue };
+            let Some(id) = QuarterStreamId::from_stream_id(stream.0) else {
+                impossible::<()>("requests are on streams that clients open");
+                continue;
+            };
             let is_sent = carrier.send_datagram(info.to_datagram(id, REPORTS_OF_PROXY));
             tunnel.feedback.sent += u64::from(is_sent == SendDatagram::Taken);
         }
@@ -74,11 +78,17 @@ impl ProxyTunnel {
 
     /// Handles a permitted request, which now waits for its grant. Payloads that arrived before the
     /// request wait with it.
-    pub(crate) fn on_request(&mut self, carrier: &Carrier<'_>, stream: StreamId, asked: Asked) {
+    pub(crate) fn on_request(
+        &mut self,
+        carrier: &Carrier<'_>,
+        stream: StreamId,
+        service: Service,
+        asked: Asked,
+    ) {
         // A client that did not enable HTTP Datagrams accepts only capsules. Its SETTINGS may
         // arrive later.
         let form = if carrier.refuses_datagrams() { Form::Capsule } else { Form::Datagram };
-        let mut flow = Flow::new(stream, form, self.capsule_max);
+        let mut flow = Flow::new(stream, form, self.decoder(service));
         flow.too_large = match (self.end.oversize, asked.promised) {
             (Oversize::Auto, Some(size)) => TooLarge::Capsule(size),
             (Oversize::Capsule, _) => TooLarge::Capsule(MAX_UDP_PAYLOAD),
@@ -150,7 +160,8 @@ impl ProxyTunnel {
         }
         flow.group.join(stream);
         flow.form = Form::Capsule; // only capsules use several streams
-        let mut joined = Flow::new(stream, Form::Capsule, self.capsule_max);
+        // Only flows of UDP payloads are joined.
+        let mut joined = Flow::new(stream, Form::Capsule, self.decoder(Service::Udp));
         joined.is_granted = true;
         joined.first = Some(first);
         self.flows.insert(stream, Box::new(joined));

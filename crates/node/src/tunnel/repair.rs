@@ -73,7 +73,7 @@ impl ClientTunnel {
             return false;
         }
         let wish = self.flows.get_mut(&stream).and_then(|flow| flow.wish.as_mut());
-        let Some(wish) = wish.filter(|wish| wish.order != choice.order()) else { return false };
+        let Some(wish) = wish.filter(|wish| wish.order != choice.order()) else { return false }; // it is so already
         wish.order = choice.order();
         let field = wish.to_field(NUMBERED_BY_CLIENT);
         self.egress.set_order(now, stream, field.order);

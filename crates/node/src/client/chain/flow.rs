@@ -8,6 +8,7 @@ use crate::{
     h3::has_content,
     quic::StreamId,
     reason::explain,
+    service::{Service, authority_of},
     tunnel::{Flows, StreamEnd},
 };
 
@@ -20,25 +21,43 @@ pub(in crate::client) enum Carries {
     Program(Source),
 }
 
-/// What is asked of a proxy: the target of a flow, and how the tunnel treats the flow.
+/// What is asked of a proxy: the service and the target of a flow, and how the tunnel treats the flow.
 #[derive(Clone, Debug)]
 pub(in crate::client) struct Request {
+    pub(in crate::client) service: Service,
     pub(in crate::client) config: FlowConfig,
     /// Whether the flow carries a QUIC connection.
     pub(in crate::client) carries_quic: bool,
 }
 
 impl Request {
+    /// A request for a flow of which it is not known that it carries a QUIC connection.
+    pub(in crate::client) const fn new(service: Service, config: FlowConfig) -> Self {
+        Self { service, config, carries_quic: false }
+    }
+
     /// A request for a flow that carries a QUIC connection, with the default urgency and weight.
     pub(in crate::client) fn for_quic(host: String, port: u16) -> Self {
-        Self { config: FlowConfig::new(host, port), carries_quic: true }
+        Self { carries_quic: true, ..Self::new(Service::Udp, FlowConfig::new(host, port)) }
+    }
+
+    /// Host and port of the target, as the authority of a CONNECT request has them.
+    pub(in crate::client) fn authority(&self) -> String {
+        authority_of(&self.config.host, self.config.port)
     }
 
     /// The parameters for the tunnel. `first`: the flow that the request joins.
     pub(in crate::client) fn wishes(&self, first: Option<StreamId>) -> Flows {
         let FlowConfig { urgency, weight, oversize, .. } = self.config;
         let weight = weight.clamp(1, FeedbackField::WEIGHT_MAX);
-        Flows { urgency, weight, first, oversize, carries_quic: self.carries_quic }
+        Flows {
+            service: self.service,
+            urgency,
+            weight,
+            first,
+            oversize,
+            carries_quic: self.carries_quic,
+        }
     }
 }
 
@@ -111,12 +130,6 @@ impl From<StreamEnd> for FlowEnd {
             StreamEnd::Malformed(code, reason) => Self::new(code, reason),
         }
     }
-}
-
-/// Host and port of a target, as the authority of a CONNECT request has them.
-pub(in crate::client) fn authority_of(target: &FlowConfig) -> String {
-    let FlowConfig { host, port, .. } = target;
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Whether a successful answer is allowed for a request whose stream carries capsules.

@@ -7,15 +7,15 @@ use std::{
 };
 
 use bytes::BytesMut;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, header};
 use tandem_wire::{
-    CAPSULE_PROTOCOL_TRUE, CidCapsule, Code, PROTOCOL_CONNECT_TCP, RequestHead, ResponseHead,
-    StrangerText, Template, Urgency,
+    CAPSULE_PROTOCOL_TRUE, CidCapsule, Code, RequestHead, ResponseHead, StrangerText, Template,
+    Urgency,
 };
 
 use super::{
-    flow::{Carries, Flow, Request, authority_of},
-    peer::{HostPort, Peer, PeerSettings},
+    flow::{Carries, Flow, Request},
+    peer::{Peer, PeerSettings},
 };
 use crate::{
     beside::{Beside, Unwrapped, Violation, Virtual, Wish},
@@ -26,8 +26,8 @@ use crate::{
     impossible::impossible,
     limits::Limits,
     quic::{self, StreamId, Tag},
+    service::{HostPort, Service},
     stats::Stats,
-    tcp::Form,
     token::Token,
     tunnel::{Arrival, CAPSULE_PROTOCOL, ClientTunnel, Unsent},
 };
@@ -44,8 +44,6 @@ pub(in crate::client) struct Hop {
     pub(in crate::client) failed: usize,
     /// The template of the proxy that is used.
     template: Template,
-    /// The template of TCP connections, which every authority has.
-    tcp_template: Option<Template>,
     token: Option<Token>,
     pub(in crate::client) flows: BTreeMap<StreamId, Flow>,
     /// What travels beside the connection.
@@ -76,7 +74,6 @@ impl Hop {
             beside: Beside::new(wish, peer.settings.seed),
             peer,
             tunnel: ClientTunnel::client(mode, limits),
-            tcp_template: Template::default_for_tcp(template.authority()).ok(),
             proxies: iter::once(template.clone()).chain(others).collect(),
             proxy: 0,
             failed: 0,
@@ -115,7 +112,6 @@ impl Hop {
         {
             self.peer.settings = settings;
             self.template = template.clone();
-            self.tcp_template = Template::default_for_tcp(template.authority()).ok();
             self.proxy = proxy;
         }
     }
@@ -170,20 +166,10 @@ impl Hop {
         first: Option<StreamId>,
     ) -> Option<StreamId> {
         let wishes = request.wishes(first);
-        let mut headers = self.tunnel.request_fields(&wishes);
-        let offer = self.beside.offer(&mut headers);
-        self.add_token(header::PROXY_AUTHORIZATION, &mut headers);
-        let expanded = self.template.expand(&request.config.host, request.config.port);
-        // RFC 9298 §3.4: ":method" SHALL be "CONNECT", ":protocol" "connect-udp", ":authority" that
-        // of the UDP proxy, and ":path" and ":scheme" those of the expanded template.
-        let head = RequestHead {
-            method: Method::CONNECT,
-            scheme: Some(expanded.scheme),
-            authority: Some(expanded.authority),
-            path: Some(expanded.path),
-            protocol: Some("connect-udp".to_owned()),
-            headers,
-        };
+        let mut head = self.head(request)?;
+        head.headers = self.tunnel.request_fields(&wishes);
+        let offer = self.beside.offer(&mut head.headers);
+        self.add_token(request.service, &mut head.headers);
         let mut http = self.peer.carrier()?;
         // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before it has received the setting.
         http.peer_settings()?;
@@ -195,37 +181,27 @@ impl Hop {
     }
 
     /// Requests a TCP connection. `None`: the proxy allows no more streams at the moment.
-    pub(in crate::client) fn request_tcp(
-        &mut self,
-        target: &FlowConfig,
-        form: Form,
-    ) -> Option<StreamId> {
-        let mut head = RequestHead { method: Method::CONNECT, ..RequestHead::default() };
-        if target.urgency != Urgency::default() {
-            head.headers.insert(Urgency::FIELD, target.urgency.field_value());
+    pub(in crate::client) fn request_tcp(&mut self, request: &Request) -> Option<StreamId> {
+        let FlowConfig { urgency, weight, .. } = request.config;
+        let mut head = self.head(request)?;
+        if urgency != Urgency::default() {
+            head.headers.insert(Urgency::FIELD, urgency.field_value());
         }
-        match form {
-            // RFC 9114 §4.4: "The :scheme and :path pseudo-header fields are omitted. The :authority
-            // pseudo-header field contains the host and port to connect to".
-            Form::Classic => {
-                head.authority = Some(authority_of(target));
-                self.add_token(header::PROXY_AUTHORIZATION, &mut head.headers);
-            }
-            Form::Capsules => {
-                let expanded = self.tcp_template.as_ref()?.expand(&target.host, target.port);
-                (head.scheme, head.authority) = (Some(expanded.scheme), Some(expanded.authority));
-                head.path = Some(expanded.path);
-                head.protocol = Some(PROTOCOL_CONNECT_TCP.to_owned());
-                let is_true = HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE);
-                head.headers.insert(CAPSULE_PROTOCOL, is_true);
-                self.add_token(header::AUTHORIZATION, &mut head.headers);
-            }
+        if request.service.has_capsules() {
+            let is_true = HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE);
+            head.headers.insert(CAPSULE_PROTOCOL, is_true);
         }
+        self.add_token(request.service, &mut head.headers);
         let mut carrier = self.peer.carrier()?;
         carrier.peer_settings()?;
         let stream = carrier.request(&head, End::More)?;
-        self.tunnel.open_bytes(stream, target.urgency, target.weight);
+        self.tunnel.open_bytes(stream, urgency, weight);
         Some(stream)
+    }
+
+    fn head(&self, request: &Request) -> Option<RequestHead> {
+        let FlowConfig { host, port, .. } = &request.config;
+        request.service.request(&self.template, host, *port)
     }
 
     /// Whether the proxy takes extended CONNECT requests (RFC 9220).
@@ -247,12 +223,12 @@ impl Hop {
         self.peer.wake();
     }
 
-    fn add_token(&self, field: HeaderName, headers: &mut HeaderMap) {
+    fn add_token(&self, service: Service, headers: &mut HeaderMap) {
         if let Some(token) = &self.token
             && let Ok(mut value) = HeaderValue::from_str(&token.field_value())
         {
             value.set_sensitive(true);
-            headers.insert(field, value);
+            headers.insert(service.token_field(), value);
         }
     }
 
@@ -313,7 +289,7 @@ impl Hop {
     /// Sends the capsules about connection IDs that a flow has to send.
     fn send_capsules(&mut self, stream: StreamId) {
         for capsule in self.beside.take_capsules(stream) {
-            self.tunnel.send_cid(stream, &capsule);
+            self.tunnel.send_capsule(stream, |out| capsule.encode(out));
         }
     }
 

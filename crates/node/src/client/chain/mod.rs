@@ -11,15 +11,16 @@ use bytes::BytesMut;
 use tandem_wire::{Code, TunnelInfo};
 
 pub(super) use self::{
-    flow::{Carries, Flow, FlowEnd, Request, authority_of, grants},
+    flow::{Carries, Flow, FlowEnd, Request, grants},
     hop::Hop,
-    peer::{HostPort, INSIDE_TUNNEL, Peer, PeerSettings},
+    peer::{INSIDE_TUNNEL, Peer, PeerSettings},
 };
 use crate::{
     impossible::impossible,
     limits::Limits,
     node::{Output, SocketId, Transmit},
     quic::{Ledger, Place, StreamId, earliest},
+    service::HostPort,
     stats::{ConnectionStats, Overhead, Stats},
 };
 

@@ -17,6 +17,7 @@ use crate::{
     limits::Limits,
     node::{Ecn, Transmit},
     quic::{self, Closed, Connection, ConnectionId, Endpoint, Place},
+    service::HostPort,
     stats::ConnectionStats,
 };
 
@@ -38,13 +39,6 @@ pub(in crate::client) struct PeerSettings {
     pub(in crate::client) layer: Option<quic::Layer>,
     /// Whether requests have identifiers.
     pub(in crate::client) traces_requests: bool,
-}
-
-/// Where a peer is.
-#[derive(Clone, Debug)]
-pub(in crate::client) struct HostPort {
-    pub(in crate::client) host: String,
-    pub(in crate::client) port: u16,
 }
 
 impl PeerSettings {

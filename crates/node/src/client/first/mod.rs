@@ -13,7 +13,7 @@ use std::{
 use tracing::{debug, info};
 
 use self::race::{Attempt, Candidate, CandidateMemory, ProxyWatch, Race, Reason};
-use super::chain::{Chain, HostPort, Peer};
+use super::chain::{Chain, Peer};
 use crate::{
     OsError,
     error::ClientError,
@@ -23,6 +23,7 @@ use crate::{
         Output, Progress, QueryId, Received, ResolveError, ServiceEndpoint, SocketId, SocketKind,
     },
     quic::{self, Generator},
+    service::HostPort,
 };
 
 /// What the choice of the first peer works with.
@@ -254,7 +255,7 @@ impl First {
     /// route to it.
     fn find_nat64(&mut self, index: usize, error: &ClientError, cx: &mut ChoiceContext<'_>) {
         let Some(Candidate { proxy, address, .. }) = self.race.unroutable(index, error) else {
-            return;
+            return; // it has a route
         };
         let (host, port) = (address.ip().to_string(), address.port());
         let place = cx.chain.first_places().into_iter().nth(proxy);

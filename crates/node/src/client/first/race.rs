@@ -226,7 +226,7 @@ impl Race {
 
     /// The candidate of an attempt that failed because this host has no route to IPv4 addresses.
     pub(super) fn unroutable(&self, index: usize, error: &ClientError) -> Option<Candidate> {
-        let ClientError::Socket(error) = error else { return None };
+        let ClientError::Socket(error) = error else { return None }; // it had a route
         let candidate = self.attempts.get(index)?.candidate;
         (error.is_unroutable() && candidate.address.is_ipv4()).then_some(candidate)
     }

@@ -138,7 +138,7 @@ impl Local {
     /// Handles bytes of the program.
     pub fn from_program(&mut self, bytes: Bytes) {
         if let Protocol::Unknown(password) = &mut self.protocol {
-            let Some(&first) = bytes.first() else { return };
+            let Some(&first) = bytes.first() else { return }; // nothing has come
             self.protocol = match first {
                 socks5::VERSION => Protocol::Socks5(Socks5::new(password.take())),
                 socks4::VERSION => Protocol::Socks4(Socks4::new(password.is_some())),

@@ -90,7 +90,7 @@ impl Socks5 {
 
     /// RFC 1928 §3: version, number of methods, methods. `None`: they have not arrived completely.
     fn choose_method(&mut self) -> Option<()> {
-        let [version, count, rest @ ..] = self.inbox.bytes() else { return None };
+        let [version, count, rest @ ..] = self.inbox.bytes() else { return None }; // more is to come
         if *version != VERSION {
             self.end(Fault::Malformed("it is not version 5 of SOCKS".into()));
             return Some(());

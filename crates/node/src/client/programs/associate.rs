@@ -22,12 +22,14 @@ use super::{
 use crate::{
     client::{
         FlowConfig,
+        chain::Request,
         local::{decode_datagram, encode_datagram_header},
     },
     error::FlowError,
     impossible::impossible,
     node::{Output, Received, SocketId, SocketKind, Transmit},
     seldom::Seldom,
+    service::Service,
     tcp::{TcpId, TcpOutput},
 };
 
@@ -224,7 +226,12 @@ impl Associations {
         }
         self.next_flow += 1;
         let flow = AssociateId(self.next_flow);
-        flows.open(Source::Associate(flow), config, cx.limits, cx.hop)?;
+        flows.open(
+            Source::Associate(flow),
+            Request::new(Service::Udp, config),
+            cx.limits,
+            cx.hop,
+        )?;
         cx.stats.flows += 1;
         // The header must not keep the whole datagram in memory.
         let header = Bytes::copy_from_slice(header);

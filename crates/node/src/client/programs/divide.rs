@@ -13,8 +13,11 @@ use std::{
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::{TunnelInfo, Urgency};
 
-use super::{FlowConfig, Source};
-use crate::client::chain::{Carries, Flow};
+use super::Source;
+use crate::client::{
+    FlowConfig,
+    chain::{Carries, Flow},
+};
 use crate::tunnel::share::{Claim, IDLE_INTERVALS, START_INTERVALS, share};
 
 /// The most flows that get one report. With more, flows take turns: those that were told longest ago come
@@ -93,7 +96,7 @@ impl Division {
         // Several request streams may be of one flow.
         let mut arrivals = BTreeMap::new();
         for flow in flows {
-            let Carries::Program(source) = flow.carries else { continue };
+            let Carries::Program(source) = flow.carries else { continue }; // it is of no program
             if matches!(source, Source::Ahead(_)) {
                 continue; // nobody uses it yet
             }
@@ -171,6 +174,7 @@ mod tests {
     use super::*;
     use crate::{
         client::{chain::Request, programs::FlowId},
+        service::Service,
         test_start,
     };
 
@@ -192,7 +196,7 @@ mod tests {
 
     fn flow(id: u64, weight: u8) -> Flow {
         let config = FlowConfig { weight, ..FlowConfig::new("a", 1) };
-        let request = Request { config, carries_quic: true };
+        let request = Request::new(Service::Udp, config);
         Flow::new(Carries::Program(Source::Own(FlowId(id))), request)
     }
 

@@ -11,12 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_wire::{Code, TargetError, uri_template::check_host};
+use tandem_wire::Code;
 
 use super::{AssociateId, Context, FlowId};
 use crate::{
     client::{
-        Choice, FlowConfig,
+        Choice,
         chain::{Carries, Hop, Request},
     },
     error::FlowError,
@@ -261,22 +261,19 @@ impl Flows {
     pub(super) fn open(
         &mut self,
         source: Source,
-        config: FlowConfig,
+        request: Request,
         limits: &Limits,
         hop: &mut Hop,
     ) -> Result<(), FlowError> {
         let most = limits.local_flows;
-        check_host(&config.host)?;
-        if config.port == 0 {
-            return Err(TargetError::Port("0".into()).into());
-        }
+        request.service.check_target(&request.config.host, request.config.port)?;
         if self.all.contains_key(&source) {
             return Err(FlowError::NotOpen);
         }
         if self.own >= most {
             return Err(FlowError::TooMany { most });
         }
-        self.insert(source, Request { config, carries_quic: false });
+        self.insert(source, request);
         if hop.is_up {
             self.request_waiting(hop);
         }

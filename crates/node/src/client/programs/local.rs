@@ -23,7 +23,7 @@ impl Tcp {
     pub(super) fn run_local(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
         // A step may end the program.
         while let Some(program) = self.programs.get_mut(&tcp) {
-            let Some(step) = program.local.as_mut().and_then(|local| local.poll()) else { break };
+            let Some(step) = program.local.as_mut().and_then(|local| local.poll()) else { break }; // it waits
             program.is_silent &= !matches!(step, Step::Connect(_) | Step::Associate { .. });
             match step {
                 Step::ToProgram(data) => program.splice.socket.write(data, cx.outputs),

@@ -20,7 +20,7 @@ mod udp;
 use std::{collections::VecDeque, net::SocketAddr, time::Instant};
 
 use bytes::Bytes;
-use tandem_wire::TunnelInfo;
+use tandem_wire::{OwnCapsule, TunnelInfo};
 use tracing::info;
 
 use self::{associate::AssociateId, flows::Flows, own::Own, tcp::Tcp, udp::Udp};
@@ -29,7 +29,11 @@ pub use self::{
     own::{FlowEvent, FlowId},
     tcp::TcpService,
 };
-use super::{FlowConfig, ForwardConfig, chain::Hop, recovery::Jitter};
+use super::{
+    ForwardConfig,
+    chain::{Hop, Request},
+    recovery::Jitter,
+};
 use crate::{
     OsError,
     error::{ClientError, FlowError},
@@ -314,8 +318,15 @@ impl Programs {
             Source::Udp(id) if cx.outputs.len() < WAITING_OUTPUTS_MAX => {
                 cx.tell(Event::TunnelInfo { local: id.program, info });
             }
-            Source::Own(id) => self.own.on_report(id, info, cx.limits),
+            Source::Own(id) => self.own.offer(id, FlowEvent::Report(info), cx.limits),
             Source::Udp(_) | Source::Ahead(_) | Source::Associate(_) | Source::Tcp(_) => {}
+        }
+    }
+
+    /// Tells the embedding program of a capsule that only the service of a flow can read.
+    pub(super) fn on_capsule(&mut self, source: Source, capsule: OwnCapsule, cx: &Context<'_>) {
+        if let Source::Own(id) = source {
+            self.own.offer(id, FlowEvent::Capsule(capsule), cx.limits);
         }
     }
 
@@ -360,11 +371,11 @@ impl Programs {
     pub(super) fn open(
         &mut self,
         id: FlowId,
-        config: FlowConfig,
+        request: Request,
         limits: &Limits,
         hop: &mut Hop,
     ) -> Result<(), FlowError> {
-        self.flows.open(Source::Own(id), config, limits, hop)
+        self.flows.open(Source::Own(id), request, limits, hop)
     }
 
     /// Sends a payload of the embedding program.

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tandem_wire::TunnelInfo;
+use tandem_wire::{OwnCapsule, TunnelInfo};
 
 use super::{
     Context, Source,
@@ -25,6 +25,8 @@ pub enum FlowEvent {
     Payload(Bytes),
     /// A report of the proxy on the flow.
     Report(TunnelInfo),
+    /// A capsule of the proxy that only the flow's service can read. Flows of UDP payloads have none.
+    Capsule(OwnCapsule),
     /// The flow has ended, because the proxy refused it or closed it. This is its last event.
     Ended(ClientError),
 }
@@ -71,11 +73,11 @@ impl Own {
         self.tell(id, FlowEvent::Payload(payload));
     }
 
-    /// Handles a report of the proxy. It is dropped if many events wait, because the next one follows
-    /// soon.
-    pub(super) fn on_report(&mut self, id: FlowId, info: TunnelInfo, limits: &Limits) {
+    /// Tells the program of a report or a capsule of the proxy. It is dropped if many events wait, so that no proxy can
+    /// fill the memory. The next report follows soon.
+    pub(super) fn offer(&mut self, id: FlowId, event: FlowEvent, limits: &Limits) {
         if self.events.len() < limits.flow_queue {
-            self.tell(id, FlowEvent::Report(info));
+            self.tell(id, event);
         }
     }
 

@@ -13,6 +13,7 @@ use crate::{
     client::{FlowConfig, chain::Request},
     error::ClientError,
     impossible::impossible,
+    service::Service,
     tcp::{Form, TcpId, TunnelStream},
 };
 
@@ -45,7 +46,7 @@ impl Tcp {
         cx: &mut Context<'_>,
     ) {
         flows.remove(Source::Tcp(tcp)); // the target before has ended
-        flows.insert(Source::Tcp(tcp), Request { config, carries_quic: false });
+        flows.insert(Source::Tcp(tcp), Request::new(Service::Tcp(self.form), config));
         self.ask(tcp, flows, cx);
     }
 
@@ -110,7 +111,8 @@ impl Tcp {
             return impossible("only the flow of a connection waits");
         };
         let form = if cx.hop.takes_extended_connect() { self.form } else { Form::Classic };
-        let Some(stream) = cx.hop.request_tcp(&flow.request.config, form) else { return false };
+        flow.request.service = Service::Tcp(form);
+        let Some(stream) = cx.hop.request_tcp(&flow.request) else { return false }; // no more streams
         program.splice.stream = TunnelStream::new(form);
         for data in &flow.early {
             program.splice.stream.send(data.clone(), &mut cx.hop.tunnel, stream);

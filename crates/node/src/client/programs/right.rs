@@ -6,7 +6,13 @@
 use tandem_wire::Code;
 
 use super::{Context, Verdict, tcp::Tcp};
-use crate::{client::FlowConfig, h3, quic::StreamId, tcp::Form};
+use crate::{
+    client::{FlowConfig, chain::Request},
+    h3,
+    quic::StreamId,
+    service::Service,
+    tcp::Form,
+};
 
 /// A target that no proxy reaches: RFC 6761 §6.4 lets no name end in "invalid", and there is no port 0.
 const TARGET: (&str, u16) = ("right.invalid", 0);
@@ -49,7 +55,7 @@ impl Tcp {
             Right::Wanted if has_listener => {
                 let form = if cx.hop.takes_extended_connect() { self.form } else { Form::Classic };
                 let target = FlowConfig::new(TARGET.0, TARGET.1);
-                let stream = cx.hop.request_tcp(&target, form);
+                let stream = cx.hop.request_tcp(&Request::new(Service::Tcp(form), target));
                 self.right = stream.map_or(Right::NotWanted, Right::Asked);
                 stream.is_none() // a proxy that takes no request now will answer those of programs
             }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Cause,
-    client::chain::{authority_of, grants},
+    client::chain::grants,
     h3,
     impossible::impossible,
     quic::StreamId,
@@ -221,7 +221,7 @@ impl Tcp {
             self.request(tcp, flows, cx);
             return;
         }
-        let error = cx.hop.refused(authority_of(&flow.request.config), head);
+        let error = cx.hop.refused(flow.request.authority(), head);
         Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
         self.fail(tcp, error, flows, cx);
     }

@@ -24,7 +24,7 @@ use crate::{
     Cause, OsError,
     client::{
         FlowConfig,
-        chain::{Request, authority_of},
+        chain::Request,
         local::{Local, Password, Refusal},
     },
     error::ClientError,
@@ -34,6 +34,7 @@ use crate::{
     node::{Event, Output, SocketId},
     quic::earliest,
     seldom::Seldom,
+    service::Service,
     tcp::{Form, ListenerId, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
 };
 
@@ -258,7 +259,7 @@ impl Tcp {
         let mut splice = Splice::new(Socket::new(tcp), TunnelStream::new(self.form));
         let local = match self.services.get(service) {
             Some(TcpService::Forward { target, .. } | TcpService::Stdio { target }) => {
-                let request = Request { config: target.clone(), carries_quic: false };
+                let request = Request::new(Service::Tcp(self.form), target.clone());
                 flows.insert(Source::Tcp(tcp), request);
                 None
             }
@@ -509,6 +510,6 @@ pub(super) fn closed_for(
     let peer = cx.hop.peer.settings.authority.clone();
     // A program that speaks a local protocol may have no target at present.
     let flow = flows.get(Source::Tcp(tcp));
-    let target = flow.map(|flow| authority_of(&flow.request.config)).unwrap_or_default();
+    let target = flow.map(|flow| flow.request.authority()).unwrap_or_default();
     ClientError::FlowClosed { peer, target: target.into(), reason, cause }
 }

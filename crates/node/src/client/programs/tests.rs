@@ -4,7 +4,9 @@ use bytes::BytesMut;
 
 use super::*;
 use crate::{
-    client::{Client, ClientConfig, ClientPhase, HopConfig, Task, Work, local::Password},
+    client::{
+        Client, ClientConfig, ClientPhase, FlowConfig, HopConfig, Task, Work, local::Password,
+    },
     node::{Input, Node},
     tcp::{TcpId, TcpOutput},
     test_start,

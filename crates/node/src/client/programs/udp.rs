@@ -27,6 +27,7 @@ use crate::{
     node::{Event, Output, Received, SocketId, SocketKind, Transmit},
     quic,
     seldom::Seldom,
+    service::Service,
 };
 
 /// The silence after which a flow makes room for the flow of another program, if all places are taken. Flows that
@@ -87,7 +88,7 @@ impl Udp {
             if flows.get(source).is_some() {
                 continue;
             }
-            flows.insert(source, Request { config: listener.flow.clone(), carries_quic: false });
+            flows.insert(source, Request::new(Service::Udp, listener.flow.clone()));
             if !flows.request(source, hop) {
                 flows.remove(source);
                 break;
@@ -177,7 +178,7 @@ impl Udp {
         }
         let (source, ahead) = (Source::Udp(id), Source::Ahead(index));
         let carries_quic = quic::is_first_of_client(payload);
-        flows.insert(source, Request { config, carries_quic });
+        flows.insert(source, Request { carries_quic, ..Request::new(Service::Udp, config) });
         cx.stats.flows += 1;
         self.next_look.get_or_insert(cx.now + cx.limits.flow_idle);
         match flows.stream(ahead) {

@@ -134,7 +134,7 @@ impl Recovery {
     /// it needs another path.
     pub(super) fn nudge(&mut self, now: Instant, origin: &mut Peer) -> bool {
         let Some(nudges) = self.nudges.as_mut().filter(|nudges| nudges.next <= now) else {
-            return false;
+            return false; // none is due
         };
         let stats = origin.stats();
         let is_over = stats.received_datagrams >= nudges.arrived + Nudges::ENOUGH;

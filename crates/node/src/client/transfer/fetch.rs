@@ -202,7 +202,7 @@ impl Fetch {
         };
         let Some(mut carrier) = origin.carrier() else { return false }; // it is lost
         let Some(stream) = carrier.request(&head, end_of_request) else {
-            return false;
+            return false; // the origin allows no more streams at present
         };
         if let Some(upload) = &mut self.upload {
             upload.begin(origin, stream);

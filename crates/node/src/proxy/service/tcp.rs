@@ -6,19 +6,23 @@ use std::{io, net::SocketAddr, time::Instant};
 use bytes::Bytes;
 use tandem_wire::Code;
 
-use super::{Attempt, Service};
+use super::{Attempt, Open};
 use crate::{
+    error::RequestError,
     h3,
     impossible::impossible,
     proxy::{
         FlowId, Proxy,
         answer::connected,
         flow::{End, Flow, Stage, StreamFate},
-        request::Asks,
+        request::Permitted,
         users::{Direction, MeterVerdict},
     },
     quic::{ConnectionId, earliest},
+    service::Service,
+    stats::TcpStats,
     tcp::{Form, Outcome, Socket, Splice, TcpId, TcpInput, TunnelStream},
+    tunnel::urgency,
 };
 
 /// What a flow with a TCP connection has, once it is open.
@@ -47,13 +51,42 @@ impl Tcp {
 impl Flow {
     fn tcp(&mut self) -> Option<&mut Tcp> {
         match &mut self.stage {
-            Stage::Open(Service::Tcp(tcp)) => Some(tcp),
+            Stage::Open(Open::Tcp(tcp)) => Some(tcp),
             _ => None,
         }
     }
 }
 
+/// Counts the end of a flow with a TCP connection. Refused requests count elsewhere.
+pub(super) const fn count_end(is_open: bool, end: &End, stats: &mut TcpStats) {
+    let counter = match end {
+        End::Refused => return,
+        End::Finished | End::ByClient => &mut stats.finished,
+        End::Reset(Code::H3_NO_ERROR) if is_open => &mut stats.finished,
+        End::Failed(_) => &mut stats.reset,
+        _ => &mut stats.aborted,
+    };
+    *counter += 1;
+}
+
 impl Proxy {
+    /// Opens a flow with a TCP connection.
+    pub(super) fn open_tcp(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        request: Permitted<'_>,
+    ) -> Result<(), RequestError> {
+        let target = self.admission.tcp_target(request.target)?;
+        let urgency = urgency(request.headers);
+        self.open_flow(now, id, Permitted { target, ..request })?;
+        if let Some(peer) = self.peers.get_mut(id.0) {
+            peer.tunnel.open_bytes(id.1, urgency, 1);
+        }
+        self.advance_race(now, id);
+        Ok(())
+    }
+
     /// Handles an input about a TCP connection.
     pub(in crate::proxy) fn on_tcp(&mut self, now: Instant, input: TcpInput) {
         let (TcpInput::Opened { tcp, .. }
@@ -85,16 +118,16 @@ impl Proxy {
 
     /// Grants a request with the connection that was opened first. The other attempts end.
     fn on_connected(&mut self, now: Instant, id: FlowId, tcp: TcpId) {
-        let Some(target) = self.on_attempt_opened(id, Attempt::Tcp(tcp)) else { return };
+        let Some(target) = self.on_attempt_opened(id, Attempt::Tcp(tcp)) else { return }; // it has lost
         let Some((flow, _)) = self.peers.flow_of_target(id) else {
             return impossible("a flow lets go of its connections when it ends");
         };
-        let Asks::Tcp(form) = flow.asks else {
+        let Service::Tcp(form) = flow.service else {
             return impossible("TCP connections are of requests for TCP");
         };
-        flow.stage = Stage::Open(Service::Tcp(Box::new(Tcp::new(tcp, form, target))));
+        flow.stage = Stage::Open(Open::Tcp(Box::new(Tcp::new(tcp, form, target))));
         self.stats.tcp.opened += 1;
-        self.log.opened(id, flow, target);
+        self.log.opened(id, flow);
         self.set_timer(id);
         self.answer(id, &connected(target, form), h3::End::More);
         self.pull_tcp(id);

@@ -1,130 +1,105 @@
-//! UDP payloads (RFC 9298): the data path between tunnels and sockets towards targets.
+//! UDP payloads (RFC 9298): how a flow is opened and granted, and its packets that travel beside the connection.
 
-use std::{
-    collections::VecDeque,
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::{io, net::SocketAddr, time::Instant};
 
-use bytes::{Bytes, BytesMut};
-use tandem_wire::{CidCapsule, Code};
+use bytes::BytesMut;
+use http::StatusCode;
+use tandem_wire::{CidCapsule, Code, ResponseHead};
+use tracing::{debug, field::display};
 
-use super::{Attempt, Service};
+use super::{Attempt, Open};
 use crate::proxy::{
-    FlowId, LISTEN, Proxy,
-    answer::granted,
-    flow::{End, Flow, Stage, StreamFate},
+    FlowId, Proxy,
+    answer::{granted, unreachable},
+    flow::{End, Stage, StreamFate},
+    relay::Outlet,
+    request::Permitted,
     shares::PACKET_COST,
     users::{Direction, MeterVerdict},
 };
 use crate::{
     OsError,
-    beside::{Arrived, Violation},
+    beside::{self, Arrived, Violation},
+    error::RequestError,
     h3,
     impossible::impossible,
-    node::{Output, SocketId, Transmit},
-    quic::ConnectionId,
-    tunnel::{Arrival, StreamEnd, Unsent},
+    node::SocketId,
+    quic::StreamId,
+    service::{HostPort, Service},
+    stats::Stats,
+    tunnel::{Asked, encode_proxy_status},
 };
-
-/// The most bytes in one system call towards a target.
-const MAX_BATCH: usize = 60_000;
-/// The most datagrams in one system call: the kernel's limit for GSO (generic segmentation
-/// offload).
-const MAX_BATCH_SEGMENTS: usize = 64;
 
 /// The most capsules about connection IDs that wait for a client to read them. It may have that many IDs
 /// registered and closed twice.
 const UNREAD_MAX: usize = 512;
 
-/// The shortest time between two messages to the target of a flow that its packets are too large.
-const TOO_BIG_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The size of packets on which their sender relies. It uses a size for many packets in a row only after one
-/// has arrived; a single larger packet is a search for the path MTU, and may be lost.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::proxy) struct UsedSize {
-    size: usize,
-    /// How many larger packets came in a row, and the least size among them.
-    larger: u32,
-    least: usize,
-}
-
-impl UsedSize {
-    /// Enough packets in a row.
-    const ENOUGH: u32 = 16;
-
-    /// Notes a packet. Returns the size if it has become larger.
-    pub(in crate::proxy) fn on_packet(&mut self, size: usize) -> Option<usize> {
-        if size <= self.size {
-            self.larger = 0;
-            return None;
+/// Counts the end of a flow of UDP payloads. One that was not granted has not counted as a flow.
+pub(super) const fn count_end(is_open: bool, end: &End, stats: &mut Stats) {
+    let ended = &mut stats.flows_ended;
+    let counter = match end {
+        _ if !is_open => return,
+        End::Idle => &mut ended.idle,
+        End::Unreachable | End::Failed(_) => &mut ended.unreachable,
+        End::Malformed(_) => &mut ended.malformed,
+        End::WithConnection => &mut ended.with_connection,
+        End::Revoked | End::Expired | End::MonthUsed => &mut ended.revoked,
+        End::ByClient | End::Reset(_) | End::Refused | End::Finished | End::CutOff => {
+            &mut ended.by_client
         }
-        self.least = if self.larger == 0 { size } else { self.least.min(size) };
-        self.larger += 1;
-        if self.larger < Self::ENOUGH {
-            return None;
-        }
-        (self.size, self.larger) = (self.least, 0);
-        Some(self.size)
-    }
-}
-
-/// What a flow of UDP payloads has, once it is open.
-#[derive(Debug)]
-pub(crate) struct Udp {
-    pub(in crate::proxy) socket: SocketId,
-    pub(in crate::proxy) target: SocketAddr,
-    pub(in crate::proxy) to_target_datagrams: u64,
-    pub(in crate::proxy) to_client_datagrams: u64,
-    /// Those of both directions that travelled beside the connection.
-    pub(in crate::proxy) beside_datagrams: u64,
-    /// The size of those to the client.
-    beside_size: UsedSize,
-    /// Payloads from the target that were dropped because they did not fit the tunnel.
-    pub(in crate::proxy) too_large: u64,
-    /// When the target may be told again that its packets are too large.
-    next_too_big: Instant,
-}
-
-impl Udp {
-    fn new(now: Instant, socket: SocketId, target: SocketAddr) -> Self {
-        Self {
-            socket,
-            target,
-            to_target_datagrams: 0,
-            to_client_datagrams: 0,
-            beside_datagrams: 0,
-            beside_size: UsedSize::default(),
-            too_large: 0,
-            next_too_big: now,
-        }
-    }
-}
-
-/// The state of the path from tunnels to targets.
-#[derive(Default)]
-pub(in crate::proxy) struct Relay {
-    /// Connections whose tunnels may have payloads for targets.
-    ready: VecDeque<ConnectionId>,
-    /// A payload that did not fit the batch of the payloads before it.
-    ahead: Option<(FlowId, Bytes)>,
-    /// Connections that have ended, and whose payloads for targets are relayed before they are
-    /// forgotten.
-    lost: VecDeque<ConnectionId>,
-}
-
-/// Datagrams of one flow to its target. All have the same size, except that the last may be
-/// shorter.
-struct TargetBatch {
-    socket: SocketId,
-    target: SocketAddr,
-    flow: FlowId,
-    segment: usize,
-    count: usize,
+    };
+    *counter += 1;
 }
 
 impl Proxy {
+    /// Opens a flow of UDP payloads, or lets a request stream join one.
+    pub(super) fn open_udp(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        request: Permitted<'_>,
+    ) -> Result<(), RequestError> {
+        if self.admission.has_service() {
+            return Err(RequestError::OtherService);
+        }
+        let (asked, ignored) = Asked::read(request.headers);
+        let (beside, also_ignored) = beside::Asked::read(request.headers);
+        self.stats.fields_ignored += ignored + also_ignored;
+        if let Some(first) = asked.group.and_then(|field| field.first) {
+            return self.join(id, StreamId(first.get()), &request.target, &asked);
+        }
+        self.open_flow(now, id, request)?.beside = Some(Box::new(beside));
+        if let Some(peer) = self.peers.get_mut(id.0)
+            && let Some(carrier) = self.server.carrier(id.0)
+        {
+            peer.tunnel.on_request(&carrier, id.1, Service::Udp, asked);
+        }
+        self.advance_race(now, id);
+        Ok(())
+    }
+
+    /// Lets a request stream join the flow of another. A stream that cannot join at once is
+    /// refused.
+    fn join(
+        &mut self,
+        id: FlowId,
+        first: StreamId,
+        target: &HostPort,
+        asked: &Asked,
+    ) -> Result<(), RequestError> {
+        let missing = || RequestError::Group { stream: first.0 };
+        let peer = self.peers.get_mut(id.0).ok_or_else(missing)?;
+        let flow = peer.flows.get(&first).ok_or_else(missing)?;
+        if flow.requested != *target {
+            return Err(missing());
+        }
+        let headers = peer.tunnel.join(first, id.1, asked).ok_or_else(missing)?;
+        let grant = ResponseHead { status: StatusCode::OK, headers };
+        self.answer(id, &grant, h3::End::More);
+        self.has_arrivals(id.0);
+        Ok(())
+    }
+
     /// Grants a flow whose socket was opened, or refuses it.
     pub(in crate::proxy) fn on_socket_opened(
         &mut self,
@@ -143,13 +118,13 @@ impl Proxy {
         if let Some(client) = self.client(id.0) {
             self.targets.on_opened(socket, local, client);
         }
-        let Some(target) = self.on_attempt_opened(id, Attempt::Udp(socket)) else { return };
+        let Some(target) = self.on_attempt_opened(id, Attempt::Udp(socket)) else { return }; // it has lost
         let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
             return impossible("a flow lets go of its socket when it ends");
         };
-        flow.stage = Stage::Open(Service::Udp(Udp::new(now, socket, target)));
+        flow.stage = Stage::Open(Open::Udp(Outlet::new(now, socket, target)));
         flow.last_active = now;
-        self.log.opened(id, flow, target);
+        self.log.opened(id, flow);
         let mut headers = tunnel.grant(now, id.1);
         if let Some(connection) = self.server.connection(id.0)
             && let Some(path) = connection.path()
@@ -162,65 +137,6 @@ impl Proxy {
         self.answer(id, &granted(target, headers), h3::End::More);
         self.stats.flows += 1;
         self.has_arrivals(id.0);
-    }
-
-    /// Passes a payload from a target to its client's tunnel.
-    pub(in crate::proxy) fn from_target(&mut self, now: Instant, socket: SocketId, payload: &[u8]) {
-        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
-        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
-            return impossible("a flow lets go of its socket when it ends");
-        };
-        flow.last_active = now;
-        match flow.owner.meter.datagram(now, Direction::ToClient, payload.len()) {
-            MeterVerdict::Pass => {}
-            MeterVerdict::OverRate => return,
-            MeterVerdict::MonthUsed => return self.revoke(id, &End::MonthUsed),
-        }
-        if self.shares.is_busy() {
-            self.shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + payload.len());
-        }
-        let Stage::Open(Service::Udp(udp)) = &mut flow.stage else { return }; // of a wrong driver
-        if let Some(pep) = &mut self.pep {
-            pep.observe(now, (udp.socket, udp.target), payload);
-        }
-        // A packet beside the connection does not touch it, so that the connection is not polled for it.
-        if self.beside.is_used(id)
-            && let Some(connection) = self.server.connection(id.0)
-            && let Some(path) = connection.path()
-            && self.beside.send(
-                (now, tunnel.holds(id.1)),
-                id,
-                payload,
-                (LISTEN, path, connection.packet_size_max()),
-            )
-        {
-            udp.to_client_datagrams += 1;
-            udp.beside_datagrams += 1;
-            if let Some(size) = udp.beside_size.on_packet(payload.len()) {
-                tunnel.promise(id.1, size);
-            }
-            self.stats.to_client_datagrams += 1;
-            self.stats.to_client_bytes += payload.len() as u64;
-            return;
-        }
-        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
-        match tunnel.send(now, &mut carrier, id.1, payload) {
-            Ok(()) => {
-                udp.to_client_datagrams += 1;
-                self.stats.to_client_datagrams += 1;
-                self.stats.to_client_bytes += payload.len() as u64;
-            }
-            Err(Unsent::TooLarge { fits }) => {
-                udp.too_large += 1;
-                if now >= udp.next_too_big {
-                    udp.next_too_big = now + TOO_BIG_INTERVAL;
-                    let (peer, local_ip, len) = (udp.target, None, payload.len());
-                    let too_big = Output::PacketTooBig { socket, peer, local_ip, len, fits };
-                    self.outputs.push_back(too_big);
-                }
-            }
-            Err(Unsent::Other) => {}
-        }
     }
 
     /// Takes a packet that travels beside its connection. Returns a packet of a connection.
@@ -243,7 +159,8 @@ impl Proxy {
                 meter.dropped(Direction::ToTarget);
                 return None;
             }
-            Some((path, flow.open()?))
+            let outlet = flow.outlet()?;
+            Some((path, (outlet.socket, outlet.target)))
         });
         match arrived {
             Arrived::OfConnection(packet) => return Some(packet),
@@ -253,9 +170,9 @@ impl Proxy {
                 stats.to_target_bytes += len as u64;
                 if let Some(flow) = peers.flow_mut(id) {
                     flow.last_active = now;
-                    if let Stage::Open(Service::Udp(udp)) = &mut flow.stage {
-                        udp.to_target_datagrams += 1;
-                        udp.beside_datagrams += 1;
+                    if let Some(outlet) = flow.outlet() {
+                        outlet.to_target_datagrams += 1;
+                        outlet.beside_datagrams += 1;
                     }
                     if shares.is_busy() {
                         shares.count(now, Some(flow.owner.who(id.0)), PACKET_COST + len);
@@ -272,7 +189,8 @@ impl Proxy {
 
     fn send_cids(&mut self, id: FlowId, capsules: &[CidCapsule]) {
         let Some(peer) = self.peers.get_mut(id.0) else { return }; // the client has gone
-        let waiting = capsules.iter().map(|capsule| peer.tunnel.send_cid(id.1, capsule)).max();
+        let send = |it: &CidCapsule| peer.tunnel.send_capsule(id.1, |out| it.encode(out));
+        let waiting = capsules.iter().map(send).max();
         self.server.wake(id.0);
         if waiting > Some(UNREAD_MAX) {
             let end = End::Malformed("the client reads no answers about connection IDs".into());
@@ -281,7 +199,7 @@ impl Proxy {
     }
 
     /// Handles a capsule of a client about a connection ID.
-    fn on_cid(&mut self, id: FlowId, capsule: CidCapsule) {
+    pub(in crate::proxy) fn on_cid(&mut self, id: FlowId, capsule: CidCapsule) {
         let path = self.server.connection(id.0).and_then(|connection| connection.path());
         let Some(path) = path else { return }; // the client has gone
         match self.beside.on_capsule(id, capsule, path) {
@@ -293,188 +211,23 @@ impl Proxy {
         }
     }
 
-    /// Notes that the tunnel of a connection may have payloads for targets.
-    pub(in crate::proxy) fn has_arrivals(&mut self, id: ConnectionId) {
-        if let Some(peer) = self.peers.get_mut(id)
-            && !std::mem::replace(&mut peer.is_relayed, true)
-        {
-            self.relay.ready.push_back(id);
-        }
-    }
-
-    /// Handles the end of a connection by its peer or by an error. Its payloads are relayed first.
-    pub(in crate::proxy) fn on_lost(&mut self, id: ConnectionId) {
-        self.relay.lost.push_back(id);
-        self.has_arrivals(id);
-    }
-
-    /// Forgets a connection that has ended, after all its payloads have been relayed. Returns whether
-    /// there was something to do.
-    pub(in crate::proxy) fn forget_lost(&mut self, now: Instant) -> bool {
-        let Some(id) = self.relay.lost.pop_front() else { return false };
-        if self.peers.get_mut(id).is_some_and(|peer| peer.tunnel.end(now)) {
-            self.on_lost(id); // the payloads that it releases come first
-        } else {
-            self.server.forget(now, id);
-        }
-        true
-    }
-
-    /// Sends the next payloads to one target. A batch holds consecutive payloads of one flow and
-    /// one size.
-    pub(in crate::proxy) fn to_target(
-        &mut self,
-        now: Instant,
-        buf: &mut Vec<u8>,
-    ) -> Option<Output> {
-        let mut batch: Option<TargetBatch> = None;
-        while let Some((id, payload)) = self.next_payload(now) {
-            let flow = self.peers.flow_mut(id);
-            let Some(Flow { stage: Stage::Open(Service::Udp(udp)), owner, last_active, .. }) = flow
-            else {
-                self.stats.dropped.unknown_flow += 1;
-                continue;
-            };
-            let (socket, target) = (udp.socket, udp.target);
-            let len = payload.len();
-            if batch.as_ref().is_some_and(|batch| !batch.takes(id, len, buf.len())) {
-                self.relay.ahead = Some((id, payload));
-                break;
+    /// Ends a flow whose target cannot be reached. A client of ours is told the reason in a capsule
+    /// before its stream ends. The stream of another client is reset.
+    pub(in crate::proxy) fn end_unreachable(&mut self, socket: SocketId, error: io::ErrorKind) {
+        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
+        let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
+            return impossible("a flow lets go of its socket when it ends");
+        };
+        let user = display(&flow.owner.user);
+        debug!(connection = id.0.0, flow = id.1.0, %user, %error, "the target's socket failed");
+        // A frame that was sent in part can only be cut by a reset.
+        let can_explain = tunnel.explains_end(id.1) && !tunnel.is_within_frame(id.1);
+        let fate = match flow.outlet().filter(|_| can_explain) {
+            Some(outlet) => {
+                StreamFate::FinishWith(encode_proxy_status(&unreachable(outlet.target, error)))
             }
-            if self.shares.is_busy() {
-                let who = owner.who(id.0);
-                if self.shares.drops(who) {
-                    self.stats.dropped.over_share += 1;
-                    continue;
-                }
-                self.shares.count(now, Some(who), len);
-            }
-            match owner.meter.datagram(now, Direction::ToTarget, len) {
-                MeterVerdict::Pass => {}
-                MeterVerdict::OverRate => continue,
-                MeterVerdict::MonthUsed => {
-                    self.revoke(id, &End::MonthUsed);
-                    continue;
-                }
-            }
-            *last_active = now;
-            udp.to_target_datagrams += 1;
-            self.stats.to_target_datagrams += 1;
-            self.stats.to_target_bytes += len as u64;
-            buf.extend_from_slice(&payload);
-            let batch = batch.get_or_insert(TargetBatch {
-                socket,
-                target,
-                flow: id,
-                segment: len,
-                count: 0,
-            });
-            batch.count += 1;
-            if batch.is_full(len) {
-                break;
-            }
-        }
-        batch.map(|batch| batch.into_output(buf.len()))
-    }
-
-    /// The next payload for a target. Payloads without numbers come first, in the order of their
-    /// arrival, and then the numbered payloads that the egress releases.
-    fn next_payload(&mut self, now: Instant) -> Option<(FlowId, Bytes)> {
-        if let Some(ahead) = self.relay.ahead.take() {
-            return Some(ahead);
-        }
-        while let Some(&id) = self.relay.ready.front() {
-            let (peer, carrier) = (self.peers.get_mut(id), self.server.carrier(id));
-            let (Some(peer), Some(mut carrier)) = (peer, carrier) else {
-                self.relay.ready.pop_front();
-                continue;
-            };
-            match peer.tunnel.poll_arrival(now, &mut carrier) {
-                Some(Arrival::Payload(stream, payload)) => return Some(((id, stream), payload)),
-                Some(Arrival::Ended(stream, end)) => self.on_stream_end((id, stream), end),
-                Some(Arrival::Broken(error)) => self.server.break_connection(now, id, &error),
-                Some(Arrival::Cid(stream, capsule)) => self.on_cid((id, stream), capsule),
-                Some(Arrival::Report(..)) => {} // a client has no Context ID for reports
-                None => {
-                    if let Some((stream, payload)) = peer.tunnel.poll_release(now) {
-                        return Some(((id, stream), payload));
-                    }
-                    peer.is_relayed = false;
-                    self.relay.ready.pop_front();
-                    if let Some(flushed) = self.peers.note(now, id) {
-                        self.has_arrivals(flushed);
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    fn on_stream_end(&mut self, id: FlowId, end: StreamEnd) {
-        match end {
-            StreamEnd::Finished => self.on_client_end(id),
-            StreamEnd::Reset(code) => self.end_flow(id, &End::Reset(code), StreamFate::Left),
-            StreamEnd::Failed(_) => {} // only a client gets the reason from its proxy
-            StreamEnd::Malformed(code, reason) => {
-                self.end_flow(id, &End::Malformed(reason), StreamFate::Reset(code));
-            }
-        }
-    }
-
-    /// Ends a flow after its client has finished the request stream. The proxy finishes its side as
-    /// well.
-    fn on_client_end(&mut self, id: FlowId) {
-        if self.peers.flow_mut(id).is_some_and(|flow| flow.open().is_none()) {
-            return self.end_flow(
-                id,
-                &End::ByClient,
-                StreamFate::Reset(Code::H3_REQUEST_CANCELLED),
-            );
-        }
-        if self.peers.get_mut(id.0).is_some_and(|peer| peer.tunnel.is_within_frame(id.1)) {
-            // RFC 9114 §7.1: a frame that the end of the stream cuts is "a connection error of type
-            // H3_FRAME_ERROR". A reset may cut it.
-            return self.end_flow(id, &End::ByClient, StreamFate::Reset(Code::H3_NO_ERROR));
-        }
-        self.end_flow(id, &End::ByClient, StreamFate::Finish);
-    }
-}
-
-impl TargetBatch {
-    /// Whether a payload of a flow may follow the `bytes` that the batch holds.
-    fn takes(&self, flow: FlowId, len: usize, bytes: usize) -> bool {
-        // GSO cannot send an empty payload as a segment of its own.
-        self.flow == flow && len != 0 && len <= self.segment && bytes + len <= MAX_BATCH
-    }
-
-    /// Whether no payload may follow the last one, which has `len` bytes.
-    const fn is_full(&self, len: usize) -> bool {
-        len < self.segment || len == 0 || self.count == MAX_BATCH_SEGMENTS
-    }
-
-    fn into_output(self, size: usize) -> Output {
-        // RFC 9298 §6.2: a UDP proxy "MUST set the ECN bits to Not-ECT on UDP packets it sends to the
-        // target."
-        let segment_size = (self.count > 1).then_some(self.segment);
-        let destination = self.target;
-        let transmit = Transmit { destination, src_ip: None, ecn: None, size, segment_size };
-        Output::Transmit { socket: self.socket, transmit }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn single_larger_packets_do_not_count_as_a_size_that_is_used() {
-        let mut used = UsedSize::default();
-        let many = |used: &mut UsedSize, size| (0..20).filter_map(|_| used.on_packet(size)).last();
-        assert_eq!(many(&mut used, 1200), Some(1200));
-        for _ in 0..100 {
-            assert_eq!((used.on_packet(1360), used.on_packet(1200)), (None, None));
-        }
-        assert_eq!(many(&mut used, 1280), Some(1280));
-        assert_eq!(many(&mut used, 300), None);
+            None => StreamFate::Reset(Code::H3_CONNECT_ERROR),
+        };
+        self.end_flow(id, &End::Unreachable, fate);
     }
 }

@@ -71,13 +71,13 @@ impl Bucket {
 
     /// Takes bytes at the time `now` if the bucket has them.
     pub(super) fn take(&self, now: u64, bytes: usize) -> bool {
-        let Some(rate) = Rate::from_bps(self.rate.load(Relaxed)) else { return true };
+        let Some(rate) = Rate::from_bps(self.rate.load(Relaxed)) else { return true }; // no limit
         self.full_at.take(now, nanos(rate, bytes), depth(rate))
     }
 
     /// Takes bytes that have passed already, even if the bucket does not have them.
     pub(super) fn charge(&self, now: u64, bytes: usize) {
-        let Some(rate) = Rate::from_bps(self.rate.load(Relaxed)) else { return };
+        let Some(rate) = Rate::from_bps(self.rate.load(Relaxed)) else { return }; // no limit
         let next = |full_at: u64| Some(full_at.max(now).saturating_add(nanos(rate, bytes)));
         // It always succeeds.
         self.full_at.0.fetch_update(Relaxed, Relaxed, next).unwrap_or_default();

@@ -46,7 +46,7 @@ impl Connection {
     pub(super) fn note_arrivals(&mut self) -> Arrived {
         let mut observed = self.hooks.observer.lock();
         let arrived = observed.take_arrived();
-        if self.awaits.is_some() && arrived.any {
+        if self.awaits.is_some() && arrived.has_any() {
             self.awaits = None;
             observed.take_has_elicited();
         }

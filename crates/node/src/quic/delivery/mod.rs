@@ -308,7 +308,7 @@ impl FlightAccount {
     /// to the controller, but not acknowledgements. A packet that was not reported as lost, and is
     /// older than the largest acknowledged packet by the packet threshold, has been acknowledged.
     fn settle_former_paths(&mut self) {
-        let Some((path, largest_acked)) = self.last_acked else { return };
+        let Some((path, largest_acked)) = self.last_acked else { return }; // nothing was acknowledged
         for flight in &mut self.in_flight {
             if flight.packet_number.saturating_add(PACKET_THRESHOLD) > largest_acked {
                 break;

@@ -74,8 +74,6 @@ struct QlogStart {
 /// What arrived, as far as it matters for when to acknowledge it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrived {
-    /// Whether a packet arrived.
-    pub(super) any: bool,
     /// How many packets with data arrived.
     pub(super) with_data: u64,
     /// Whether a packet had an ACK frame.
@@ -85,6 +83,13 @@ pub(super) struct Arrived {
     pub(super) is_urgent: bool,
     /// Whether a packet number was missing, or arrived late.
     pub(super) is_out_of_order: bool,
+}
+
+impl Arrived {
+    /// Whether a packet arrived that has more than padding.
+    pub(super) const fn has_any(&self) -> bool {
+        self.with_data > 0 || self.has_acks || self.is_urgent
+    }
 }
 
 /// How far the two ends of a connection have come.
@@ -206,7 +211,7 @@ impl Observer {
     fn begin_qlog(&self, id: ConnectionId, side: Side) {
         let mut observed = self.lock();
         let Some(QlogStart { qlogs, now, place, parameters }) = observed.qlog_start.take() else {
-            return;
+            return; // it has begun, or there is none
         };
         observed.qlog = Qlog::begin(&qlogs, now, (side.is_client(), place), &id);
         if let Some(qlog) = &mut observed.qlog {
@@ -275,7 +280,6 @@ impl Observed {
         let is_next = self.largest.is_none_or(|largest| packet_number == largest + 1);
         self.largest = self.largest.max(Some(packet_number));
         let arrived = &mut self.arrived;
-        arrived.any = true;
         arrived.with_data += u64::from(contents.has_data());
         arrived.has_acks |= contents.ack_frames > 0;
         arrived.is_urgent |= contents.has_others;

@@ -47,12 +47,12 @@ const fn named(id: u64) -> Option<(&'static str, ParameterKind)> {
 pub(super) fn decode(mut encoded: &[u8]) -> (Map<String, Value>, u32) {
     let (mut data, mut exponent) = (Map::new(), ACK_DELAY_EXPONENT);
     while let Some((id, value)) = take(&mut encoded) {
-        let Some((name, kind)) = named(id) else { continue };
+        let Some((name, kind)) = named(id) else { continue }; // qlog has no name for it
         let value: Value = match kind {
             ParameterKind::Id => hex(value).into(),
             ParameterKind::Flag => true.into(),
             ParameterKind::Integer => {
-                let Ok(number) = VarInt::decode(&mut { value }) else { continue };
+                let Ok(number) = VarInt::decode(&mut { value }) else { continue }; // it is malformed
                 if id == ACK_DELAY_EXPONENT_ID {
                     exponent = u32::try_from(number.get()).unwrap_or(ACK_DELAY_EXPONENT);
                 }

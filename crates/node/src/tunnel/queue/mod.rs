@@ -49,6 +49,7 @@ pub(super) use self::{
 };
 use crate::{
     carrier::QueueCarrier,
+    impossible::impossible,
     limits::Limits,
     quic::{SendDatagram, StreamId, Write},
     spare,
@@ -266,7 +267,7 @@ impl Queue {
 
     /// Notes that `removed` bytes left a flow and `added` bytes entered it, with their items.
     fn resize(&mut self, stream: StreamId, removed: usize, added: usize) {
-        let Some(flow) = self.flows.get_mut(&stream) else { return };
+        let Some(flow) = self.flows.get_mut(&stream) else { return }; // nothing of it waits
         self.items = self.items + flow.items.len() - flow.counted;
         flow.counted = flow.items.len();
         spare::give_back(&mut flow.items);
@@ -379,7 +380,9 @@ impl Queue {
     /// Retransmits a payload in a capsule, because the path MTU has shrunk since it was sent and
     /// its datagram no longer fits a packet.
     fn repair_in_capsule(&mut self, stream: StreamId, number: u64, datagram: Bytes) {
-        let Some(flow) = self.outstanding.flow(stream) else { return };
+        let Some(flow) = self.outstanding.flow(stream) else {
+            return impossible("only a repaired flow loses datagrams");
+        };
         let frame = flow.plan.capsule(datagram);
         self.outstanding.note_capsule(stream, number);
         match frame {

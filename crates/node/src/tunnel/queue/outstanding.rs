@@ -320,7 +320,7 @@ impl Outstanding {
 
     /// Handles a loss. Returns whether the datagram now waits for retransmission.
     fn on_lost(&mut self, now: Instant, stream: StreamId, number: u64) -> bool {
-        let Some(flow) = self.flows.get_mut(&stream) else { return false };
+        let Some(flow) = self.flows.get_mut(&stream) else { return false }; // it has ended
         let Some(kept) = flow.kept_mut(number) else { return false }; // it has arrived or is given up
         kept.in_flight = kept.in_flight.saturating_sub(1);
         let Some(data) = kept.data.as_ref().filter(|_| kept.in_flight == 0) else { return false };
@@ -338,7 +338,7 @@ impl Outstanding {
 
     /// Stops the repair of a datagram, which was acknowledged (no cause) or is given up.
     fn stop_repair(&mut self, stream: StreamId, number: u64, cause: Option<GiveUpReason>) {
-        let Some(flow) = self.flows.get_mut(&stream) else { return };
+        let Some(flow) = self.flows.get_mut(&stream) else { return }; // it has ended
         // Otherwise it has arrived or is given up, or went in a capsule.
         let Some(data) = flow.kept_mut(number).and_then(|kept| kept.data.take()) else { return };
         flow.bytes -= data.len();
@@ -407,7 +407,7 @@ impl Outstanding {
         kept.is_in_capsule = false;
         self.stop_repair(stream, oldest, Some(GiveUpReason::Room));
         // A number in a capsule has no datagram whose repair stops.
-        let Some(flow) = self.flows.get_mut(&stream) else { return false };
+        let Some(flow) = self.flows.get_mut(&stream) else { return impossible("it stays") };
         self.numbers -= flow.raise_floor(self.ack_time, self.smoothed_rtt);
         true
     }

@@ -72,7 +72,7 @@ impl Queue {
     /// begun.
     fn drop_newest(&mut self, stream: StreamId) -> bool {
         let items = self.flows.get_mut(&stream).map(|flow| &mut flow.items);
-        let Some(items) = items.filter(|items| items.len() > 1) else { return false };
+        let Some(items) = items.filter(|items| items.len() > 1) else { return false }; // it may have begun
         let dropped = items.pop_back().map_or(0, |item| item.len());
         self.resize(stream, dropped, 0);
         self.dropped.queue_full += 1;

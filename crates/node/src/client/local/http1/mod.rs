@@ -23,7 +23,7 @@ use self::{
     response::{BadResponse, Response, ResponseKind},
 };
 use super::{Fault, Password, Refusal, Step, Target, inbox::Inbox};
-use crate::limits::LocalProxyLimits;
+use crate::{impossible::impossible, limits::LocalProxyLimits};
 
 #[derive(Debug)]
 enum HttpState {
@@ -165,7 +165,9 @@ impl Http1 {
 
     /// The connection to the target ended in an exchange that is not complete.
     fn on_early_end(&mut self) {
-        let HttpState::Exchange(exchange) = &self.state else { return };
+        let HttpState::Exchange(exchange) = &self.state else {
+            return impossible("only an exchange ends early");
+        };
         let words = "it ended the connection before its response was complete";
         if exchange.is_downloaded() {
             self.close(None); // the target does not read the rest of the request
@@ -273,7 +275,9 @@ impl Http1 {
 
     /// Passes on a part of the request's body. Returns whether there was one.
     fn upload(&mut self) -> bool {
-        let HttpState::Exchange(exchange) = &mut self.state else { return false };
+        let HttpState::Exchange(exchange) = &mut self.state else {
+            return impossible("only an exchange has an upload");
+        };
         let left = self.program.len();
         let part = exchange.upload.take(&mut self.program, &self.limits);
         let has_taken = self.program.len() < left;
@@ -297,7 +301,7 @@ impl Http1 {
 
     /// Passes on a head of a response or a part of its body. Returns whether there was one.
     fn download(&mut self) -> bool {
-        let HttpState::Exchange(exchange) = &mut self.state else { return false };
+        let HttpState::Exchange(exchange) = &mut self.state else { return false }; // its upload has failed
         let Some(ResponseBody { body, is_chunked }) = &mut exchange.response else {
             return self.begin_response();
         };
@@ -315,7 +319,9 @@ impl Http1 {
     }
 
     fn begin_response(&mut self) -> bool {
-        let HttpState::Exchange(exchange) = &self.state else { return false };
+        let HttpState::Exchange(exchange) = &self.state else {
+            return impossible("only an exchange has a response");
+        };
         let mut asked = exchange.asked;
         // A program that gets an error does not always send the rest of its request.
         if !exchange.is_uploaded() {
@@ -333,7 +339,9 @@ impl Http1 {
     }
 
     fn on_response(&mut self, response: Response) {
-        let HttpState::Exchange(exchange) = &mut self.state else { return };
+        let HttpState::Exchange(exchange) = &mut self.state else {
+            return impossible("only an exchange has a response");
+        };
         match response.kind {
             // RFC 9110 §15.2: "a server MUST NOT send a 1xx response to an HTTP/1.0 client."
             ResponseKind::Interim if exchange.asked.is_old => {}
@@ -362,7 +370,9 @@ impl Http1 {
     /// Ends an exchange whose response is complete. Returns `false` if the rest of the request must
     /// be passed on before.
     fn finish_exchange(&mut self) -> bool {
-        let HttpState::Exchange(exchange) = &self.state else { return false };
+        let HttpState::Exchange(exchange) = &self.state else {
+            return impossible("only an exchange is finished");
+        };
         let target_persists = self.connected.as_ref().is_some_and(|it| it.persists);
         if exchange.is_uploaded() && exchange.asked.connection != ConnectionField::Closes {
             // More bytes than the response has could become the answer of the next request.
