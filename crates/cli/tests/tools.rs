@@ -50,6 +50,7 @@ fn a_proxy_shares_the_open_files_that_it_may_have_and_says_when_they_are_few() {
         "client --via https://{} --ca proxy.pem --udp 127.0.0.1:0={target_address}",
         proxy.address
     ));
+    client.says("tunnel up"); // packets that wait for it are requested in no order
     let programs: Vec<_> = (0..10_u8)
         .map(|number| {
             let program = UdpSocket::bind("127.0.0.1:0").unwrap();

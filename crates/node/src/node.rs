@@ -183,8 +183,8 @@ pub enum Output {
         /// The kind of the new socket.
         kind: SocketKind,
     },
-    /// Tell the node whenever addresses or routes of the host change, with [`Input::NetworkChanged`]. The operating system
-    /// may not be able to.
+    /// Tell the node whenever addresses or routes of the host change, with [`Input::NetworkChanged`]. The operating
+    /// system may not be able to.
     WatchNetwork,
     /// Something about a TCP connection.
     Tcp(TcpOutput),

@@ -281,7 +281,7 @@ mod tests {
         for (text, parts) in [
             ("", ["\"\"", "bursts:RATIO,PACKETS"]),
             ("some", ["\"some\"", "RATIO such as 5%"]),
-            ("101%", ["\"101%\"", "at most 1"]),
+            ("101%", ["\"101%\"", "from 0% to 100%"]),
             ("5 percent", ["\"percent\"", "allowed: %"]),
             ("bursts:5%", ["\"5%\"", "bursts:5%,4"]),
             ("bursts:5%,0", ["\"0\"", "1 to 4294967295 packets"]),
