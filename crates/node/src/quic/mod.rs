@@ -12,7 +12,6 @@ mod connection_ids;
 mod convert;
 mod delivery;
 mod demux;
-mod ecn;
 mod endpoint;
 mod event;
 mod first_size;
