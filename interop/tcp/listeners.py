@@ -79,7 +79,7 @@ def pair(lab: Lab) -> None:
     download(lab, client, False, HUGE)
     upload(lab, client, False, HUGE)
     length = (ROOT / HUGE).stat().st_size
-    check_carried(server, target, up=length, down=length)
+    check_carried(server, target, up=length, down=length, is_named=False)
 
 
 def stranger(lab: Lab) -> None:
