@@ -67,7 +67,8 @@ impl<S: Setting> FromStr for Within<S> {
     }
 }
 
-/// Why a text is no value. The types of whole numbers have ranges of their own, of which nobody needs to know.
+/// Why a text is no value. The errors for whole numbers speak of the range of a type, such as `u32`, and are replaced:
+/// the range of the setting is smaller, and the caller names it.
 fn reason(text: &str, error: String) -> String {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

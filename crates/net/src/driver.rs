@@ -227,7 +227,7 @@ struct Driver<'a, N, A> {
 
     tcp: Tcp,
     requests: Requests,
-    /// Tells of changes of the host's networks, if the node wants to know of them.
+    /// Notices changes of the host's networks. `None`: the node has not asked for it, or the system does not tell.
     network: Option<NetworkWatch>,
     too_big: TooBig,
     /// The answers that the node gets in this round.

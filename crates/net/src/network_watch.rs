@@ -10,7 +10,11 @@ pub(crate) use self::other::NetworkWatch;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::{io, os::fd::OwnedFd, task::Context};
+    use std::{
+        io,
+        os::fd::OwnedFd,
+        task::{Context, Poll},
+    };
 
     use rustix::net::{
         AddressFamily, RecvFlags, SocketFlags, SocketType, bind, netlink::SocketAddrNetlink, recv,
@@ -40,10 +44,19 @@ mod linux {
         /// Whether something has changed since the last call. Otherwise the task of the context is woken then.
         pub(crate) fn poll(&self, context: &mut Context<'_>) -> bool {
             let mut has_changed = false;
-            while let std::task::Poll::Ready(Ok(mut guard)) = self.0.poll_read_ready(context) {
-                // An error other than "nothing is there" says that messages were lost.
-                has_changed |= guard.try_io(|socket| drain(socket.get_ref())).is_ok();
+            for _ in 0..MESSAGES_MAX {
+                let Poll::Ready(Ok(mut guard)) = self.0.poll_read_ready(context) else {
+                    return has_changed; // nothing more is there
+                };
+                // What the message says does not matter, so that a part of it is enough. An error says that messages
+                // were lost.
+                let read = |socket: &AsyncFd<OwnedFd>| {
+                    recv(socket.get_ref(), &mut [0_u8; 16], RecvFlags::empty())
+                        .map_err(io::Error::from)
+                };
+                has_changed |= guard.try_io(read).is_ok();
             }
+            context.waker().wake_by_ref();
             has_changed
         }
     }
@@ -58,19 +71,6 @@ mod linux {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
         AsyncFd::with_interest(socket, Interest::READABLE)
-    }
-
-    /// Reads what is there. What the messages say does not matter.
-    fn drain(socket: &OwnedFd) -> io::Result<()> {
-        let mut buffer = [0_u8; 512]; // the rest of a longer message is discarded
-        for count in 0..MESSAGES_MAX {
-            match recv(socket, &mut buffer, RecvFlags::empty()) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) if count > 0 => break,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
     }
 }
 

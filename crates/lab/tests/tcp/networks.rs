@@ -122,6 +122,25 @@ fn tcp_connections_go_on_if_the_operating_system_tells_nothing() {
 }
 
 #[test]
+fn a_client_without_a_network_ends() {
+    let scenario = Scenario::new(4, 1);
+    scenario.run(|testbed| {
+        serve(&scenario, testbed, &[Behaviour::Echo.into()]);
+        typist(testbed, 1);
+        testbed.world.run_for(2 * SECOND);
+        perform(testbed, &[(&[], ms(20))], true);
+        testbed.world.input(testbed.client, Input::Shutdown);
+        let client = testbed.client;
+        let has_ended = |world: &World| {
+            let mut events = world.events(client).iter();
+            events.any(|(_, event)| matches!(event, Event::Closed(_)))
+        };
+        assert!(testbed.world.run_until(5 * SECOND, has_ended), "the client ends");
+        testbed.world.trace().digest()
+    });
+}
+
+#[test]
 fn tcp_connections_go_on_in_each_mode_and_through_chains() {
     let uack = TunnelMode::Uack { both_ways: true };
     for mode in [TunnelMode::Mst, TunnelMode::Forward, uack] {

@@ -70,17 +70,17 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
             }
             Err(error) => {
                 self.stats.sockets_refused += 1;
-                let is_unroutable = || open_error(&error, kind).is_unroutable();
+                let for_node = open_error(&error, kind);
                 if matches!(kind, SocketKind::Listen(_)) {
                     // The node ends with this error and reports it.
                     debug!(%error, ?kind, "a socket cannot be opened");
-                } else if matches!(kind, SocketKind::Connected(_)) && is_unroutable() {
-                    // Nobody can do anything about it here. The node says what it means.
+                } else if matches!(kind, SocketKind::Connected(_)) && for_node.is_unroutable() {
+                    // The node knows what it needs the socket for, and says what that means.
                     debug!(%error, ?kind, "there is no route");
                 } else if let Some(left_out) = self.refused.due(clock::now()) {
                     warn!(%error, ?kind, left_out, "a socket cannot be opened");
                 }
-                Err(open_error(&error, kind))
+                Err(for_node)
             }
         };
         self.inputs.push(Input::SocketOpened { socket: id, result });

@@ -109,7 +109,7 @@ impl Client {
         if let Some(attempt) = self.first.attempt_of(socket) {
             self.with_first(now, |first, cx| first.on_opened(attempt, result, cx));
         } else if self.migration.is_look(socket) {
-            self.with_migration(now, |migration, cx| migration.on_opened(result, cx));
+            self.with_migration(now, |migration, cx| migration.on_opened(socket, result, cx));
             self.look_elsewhere(now);
         } else {
             self.with_programs(now, |programs, cx| programs.on_socket_opened(socket, result, cx));

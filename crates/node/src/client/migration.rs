@@ -12,7 +12,7 @@ use std::{
 
 use tracing::{info, warn};
 
-use super::chain::Chain;
+use super::{chain::Chain, open_socket};
 use crate::{
     OsError,
     node::{Output, SocketId, SocketKind},
@@ -66,10 +66,8 @@ impl Migration {
             self.next = Some(self.next.map_or(due, |next| next.min(due)));
             return;
         }
-        let socket = SocketId(*cx.next_socket);
-        *cx.next_socket += 1;
+        let socket = open_socket(cx.outputs, cx.next_socket, SocketKind::Connected(peer));
         (self.look, self.looked, self.next) = (Some(socket), Some(cx.now), None);
-        cx.outputs.push_back(Output::OpenSocket { socket, kind: SocketKind::Connected(peer) });
     }
 
     /// Whether this socket was opened for a look.
@@ -88,13 +86,14 @@ impl Migration {
         self.away.is_some_and(|(since, _)| since + LONG <= now)
     }
 
-    /// Handles the end of a look.
+    /// Handles that the socket of a look is open, or cannot be opened.
     pub(super) fn on_opened(
         &mut self,
+        socket: SocketId,
         result: Result<SocketAddr, OsError>,
         cx: &mut MigrationContext<'_>,
     ) {
-        let Some(socket) = self.look.take() else { return }; // it was given up
+        self.look = None;
         match result {
             Err(error) => self.stay_away(&error, cx),
             Ok(local) if cx.chain.outer_local.map(|local| local.ip()) == Some(local.ip()) => {
@@ -148,8 +147,11 @@ impl Migration {
         }
     }
 
-    /// When something is due.
-    pub(super) fn next_timeout(&self) -> Option<Instant> {
+    /// When something is due. `is_running`: the client does not end, after which nothing is.
+    pub(super) fn next_timeout(&self, is_running: bool) -> Option<Instant> {
+        if !is_running {
+            return None;
+        }
         let next = self.next.filter(|_| self.look.is_none());
         earliest(next, self.former.map(|(until, _)| until))
     }

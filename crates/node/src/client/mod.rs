@@ -48,11 +48,23 @@ use crate::{
     h3,
     impossible::{self, impossible},
     limits::Limits,
-    node::{Event, Input, Node, Output},
+    node::{Event, Input, Node, Output, SocketId, SocketKind},
     quic::{self, ConfigError, LossDetection},
     service::Service,
     stats::{ConnectionStats, Overhead, Stats},
 };
+
+/// Asks for a socket, and returns its name, which is the next one.
+fn open_socket(
+    outputs: &mut VecDeque<Output>,
+    next_socket: &mut u64,
+    kind: SocketKind,
+) -> SocketId {
+    let socket = SocketId(*next_socket);
+    *next_socket += 1;
+    outputs.push_back(Output::OpenSocket { socket, kind });
+    socket
+}
 
 /// The use of the chain.
 enum Work {
@@ -475,7 +487,7 @@ impl Client {
         let is_running = self.life == ClientPhase::Running;
         let first = self.first.next_timeout(is_running, &self.limits);
         let chain = quic::earliest(self.chain.next_timeout(), self.recovery.next_timeout());
-        let outer = quic::earliest(first, self.migration.next_timeout());
+        let outer = quic::earliest(first, self.migration.next_timeout(is_running));
         quic::earliest(quic::earliest(work, outer), chain)
     }
 }

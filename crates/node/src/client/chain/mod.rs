@@ -329,7 +329,7 @@ impl Chain {
         self.own_report.take()
     }
 
-    /// Lets silence be no failure, because nothing can arrive.
+    /// Stops to count the silence of peers as a failure, because nothing can arrive.
     pub(in crate::client) fn pause(&mut self) {
         self.hops.iter_mut().for_each(|hop| hop.peer.pause());
     }

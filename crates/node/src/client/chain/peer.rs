@@ -213,7 +213,7 @@ impl Peer {
         is_silent
     }
 
-    /// Lets silence be no failure from now on.
+    /// Stops to count the silence of the peer as a failure.
     pub(in crate::client) fn pause(&mut self) {
         self.is_paused = true;
     }

@@ -13,7 +13,10 @@ use std::{
 use tracing::{debug, info};
 
 use self::race::{Attempt, Candidate, CandidateMemory, ProxyWatch, Race, Reason};
-use super::chain::{Chain, Peer};
+use super::{
+    chain::{Chain, Peer},
+    open_socket,
+};
 use crate::{
     OsError,
     error::ClientError,
@@ -216,10 +219,8 @@ impl First {
             return impossible("each candidate is of a proxy of the list");
         };
         settings.seed = settings.seed.map(|seed| seed.wrapping_add(number << 16));
-        let socket = SocketId(*cx.next_socket);
-        *cx.next_socket += 1;
         let kind = SocketKind::Connected(candidate.address);
-        cx.outputs.push_back(Output::OpenSocket { socket, kind });
+        let socket = open_socket(cx.outputs, cx.next_socket, kind);
         let peer = Peer::new(settings, cx.limits);
         self.race.attempts.push(Attempt { candidate, socket, local: None, peer, began: cx.now });
     }

@@ -32,6 +32,7 @@ pub use self::{
 use super::{
     ForwardConfig,
     chain::{Hop, Request},
+    open_socket,
     recovery::Jitter,
 };
 use crate::{
@@ -73,10 +74,7 @@ impl Context<'_> {
 
     /// Asks for a socket.
     fn open_socket(&mut self, kind: SocketKind) -> SocketId {
-        let socket = SocketId(*self.next_socket);
-        *self.next_socket += 1;
-        self.outputs.push_back(Output::OpenSocket { socket, kind });
-        socket
+        open_socket(self.outputs, self.next_socket, kind)
     }
 
     /// Makes the client end.

@@ -10,7 +10,10 @@ use super::{
     tcp::Tcp,
 };
 use crate::{
-    client::{FlowConfig, chain::Request},
+    client::{
+        FlowConfig,
+        chain::{Hop, Request},
+    },
     error::ClientError,
     impossible::impossible,
     service::Service,
@@ -99,18 +102,22 @@ impl Tcp {
         }
     }
 
+    /// The form of requests that the proxy takes, as far as it is known.
+    pub(super) fn form_for(&self, hop: &Hop) -> Form {
+        if hop.takes_extended_connect() { self.form } else { Form::Classic }
+    }
+
     /// Requests the connection that a program waits for, if that is possible now. `false`: the tunnel is not up, or
     /// the proxy allows no more streams.
     pub(super) fn request(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) -> bool {
         if !cx.hop.is_up {
             return false;
         }
-        let source = Source::Tcp(tcp);
+        let (source, form) = (Source::Tcp(tcp), self.form_for(cx.hop));
         let (Some(program), Some(flow)) = (self.programs.get_mut(&tcp), flows.get_mut(source))
         else {
             return impossible("only the flow of a connection waits");
         };
-        let form = if cx.hop.takes_extended_connect() { self.form } else { Form::Classic };
         flow.request.service = Service::Tcp(form);
         let Some(stream) = cx.hop.request_tcp(&flow.request) else { return false }; // no more streams
         program.splice.stream = TunnelStream::new(form);

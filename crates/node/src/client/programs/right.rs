@@ -11,7 +11,6 @@ use crate::{
     h3,
     quic::StreamId,
     service::Service,
-    tcp::Form,
 };
 
 /// A target that no proxy reaches: RFC 6761 §6.4 lets no name end in "invalid", and there is no port 0.
@@ -20,7 +19,7 @@ const TARGET: (&str, u16) = ("right.invalid", 0);
 /// What is known of the right to use the proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Right {
-    /// Nobody wants to know.
+    /// The client does not check it.
     #[default]
     NotWanted,
     /// It is to be asked for.
@@ -53,7 +52,7 @@ impl Tcp {
         let has_listener = (0..self.services.len()).any(|it| self.listen_address(it).is_some());
         match self.right {
             Right::Wanted if has_listener => {
-                let form = if cx.hop.takes_extended_connect() { self.form } else { Form::Classic };
+                let form = self.form_for(cx.hop);
                 let target = FlowConfig::new(TARGET.0, TARGET.1);
                 let stream = cx.hop.request_tcp(&Request::new(Service::Tcp(form), target));
                 self.right = stream.map_or(Right::NotWanted, Right::Asked);
@@ -65,8 +64,7 @@ impl Tcp {
     }
 
     /// Handles what comes on the stream of the question. Only a status that means the token is a refusal.
-    pub(super) fn on_right(&mut self, event: &h3::Event, cx: &mut Context<'_>) {
-        let Right::Asked(stream) = self.right else { return };
+    pub(super) fn on_right(&mut self, stream: StreamId, event: &h3::Event, cx: &mut Context<'_>) {
         let refusal = match event {
             h3::Event::Response(_, head) => {
                 let error = cx.hop.refused("any target".to_owned(), head);

@@ -38,7 +38,7 @@ impl Tcp {
             return Some(event);
         };
         if self.right.is_asked_on(stream) {
-            self.on_right(&event, cx);
+            self.on_right(stream, &event, cx);
             return None;
         }
         let Some(tcp) = flows.tcp_of(stream) else { return Some(event) }; // of UDP payloads

@@ -21,7 +21,7 @@ impl Connection {
         self.awaits
     }
 
-    /// Lets silence be counted anew.
+    /// Starts to measure the silence of the peer again.
     pub(crate) const fn forget_silence(&mut self) {
         self.awaits = None;
     }
