@@ -112,6 +112,10 @@ pub struct ClientBed {
     body: BTreeMap<u64, u64>,
     /// Whether the next socket that the client asks for cannot be opened.
     pub fails_socket: bool,
+    /// The last byte of the address from which this host reaches servers. `None`: it has no network.
+    host: Option<u8>,
+    /// Whether the client wants to know when that changes.
+    watches_network: bool,
     has_ended: bool,
     digest: DefaultHasher,
 }
@@ -132,6 +136,8 @@ impl ClientBed {
             programs: BTreeMap::new(),
             body: BTreeMap::new(),
             fails_socket: false,
+            host: Some(1),
+            watches_network: false,
             has_ended: false,
             digest: DefaultHasher::new(),
         }
@@ -225,6 +231,14 @@ impl ClientBed {
         let Some(at) = usize::from(index).checked_rem(open.len()) else { return };
         let (socket, error) = (open[at], ErrorKind::ConnectionRefused);
         self.feed(Input::SocketFailed { socket, error });
+    }
+
+    /// Moves the host to another network, or to none. The client hears of it if it watches for that.
+    pub fn change_network(&mut self, host: Option<u8>) {
+        self.host = host;
+        if self.watches_network {
+            self.feed(Input::NetworkChanged);
+        }
     }
 
     /// Answers one of the queries for names.
@@ -365,11 +379,14 @@ impl ClientBed {
         match output {
             Output::Transmit { socket, transmit } => self.transmit(socket, transmit, buf),
             Output::OpenSocket { socket, kind } => {
-                let is_open = !std::mem::take(&mut self.fails_socket);
-                let old = self.sockets.insert(socket, (is_open, kind));
+                let result = match (std::mem::take(&mut self.fails_socket), kind, self.host) {
+                    (true, ..) => Err(ErrorKind::AddrInUse.into()),
+                    (false, SocketKind::Listen(local), _) => Ok(local),
+                    (false, _, Some(host)) => Ok(SocketAddr::from(([127, 0, 0, host], 50_000))),
+                    (false, _, None) => Err(ErrorKind::NetworkUnreachable.into()),
+                };
+                let old = self.sockets.insert(socket, (result.is_ok(), kind));
                 assert_eq!(old, None, "{socket:?} is opened twice");
-                let local = SocketAddr::from(([127, 0, 0, 1], 50_000));
-                let result = if is_open { Ok(local) } else { Err(ErrorKind::AddrInUse.into()) };
                 self.feed(Input::SocketOpened { socket, result });
             }
             Output::CloseSocket(socket) => {
@@ -391,6 +408,7 @@ impl ClientBed {
             Output::Event(event) => self.event(&event),
             Output::PacketTooBig { len, fits, .. } => assert!(fits < len, "{len} bytes fit {fits}"),
             Output::Tcp(output) => self.tcp(output),
+            Output::WatchNetwork => self.watches_network = true,
             output => panic!("a client must not emit {output:?}"),
         }
     }
@@ -479,8 +497,26 @@ impl ClientBed {
         if matches!(kind, SocketKind::Listen(_)) {
             return assert!(transmit.destination.ip().is_loopback(), "only programs are told");
         }
+        if self.host.is_none() {
+            return; // the packets are lost
+        }
+        let way = Way::Socket(socket, transmit.destination);
         for packet in buf.chunks(transmit.segment_size.unwrap_or(buf.len()).max(1)) {
-            self.receive(Way::Socket(socket, transmit.destination), packet);
+            self.follow(way, packet);
+            self.receive(way, packet);
+        }
+    }
+
+    /// Lets the newest server at an address answer on another way, if a packet of an open connection comes on it.
+    fn follow(&mut self, way: Way, packet: &[u8]) {
+        let is_short = packet.first().is_some_and(|first| first & 0x80 == 0);
+        let Way::Socket(_, remote) = way else { return };
+        if !is_short || self.places.iter().any(|place| place.way == way) {
+            return;
+        }
+        let is_there = |place: &&mut Place| matches!(place.way, Way::Socket(_, at) if at == remote);
+        if let Some(place) = self.places.iter_mut().rev().find(is_there) {
+            place.way = way;
         }
     }
 

@@ -204,6 +204,10 @@ impl Run {
                     payloads(server, letter, sent, reader);
                 }
             }
+            b'H' => {
+                let host = reader.byte();
+                self.bed.change_network((host > 0).then_some(host));
+            }
             _ => self.bed.exchange(),
         }
     }
