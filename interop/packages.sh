@@ -4,6 +4,7 @@
 # needs root, and first installs what it needs.
 #   interop/packages.sh                uses a new build
 #   TANDEM=FILE interop/packages.sh    uses this program
+#   interop/packages.sh [WORD ...]     runs only the checks whose names have all these words
 # The last line is "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -18,11 +19,12 @@ build_tandem
 
 export BARE_DEBIAN="$cache/debian"
 if ! test -d "$BARE_DEBIAN"; then
-    rm -rf "$BARE_DEBIAN.part"
+    rm -rf --one-file-system "$BARE_DEBIAN.part"
     mirror="$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep --max-count 1 '/debian/*$')"
-    debootstrap --variant=minbase --include=ca-certificates,curl,wget \
+    # debootstrap mounts the kernel's file systems in the folder, where they must not stay if it is killed.
+    unshare --mount debootstrap --variant=minbase --include=ca-certificates,curl,wget \
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$BARE_DEBIAN.part" "$mirror" >"$cache/debootstrap.log"
     mv "$BARE_DEBIAN.part" "$BARE_DEBIAN"
 fi
 
-exec timeout --signal TERM 1500 python3 packages/check.py
+in_own_namespaces 1500 python3 packages/check.py "$@"
