@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import checks
+import documents
 import made
 import releases
 from checks import expect
@@ -129,23 +130,6 @@ def client_and_serve_carry_tcp(host: Machine) -> None:
             expect(page == notes, f"another page came through serve: {page[:80]}")
 
 
-def the_commands_of_the_operating_page_work() -> None:
-    """Those that neither build the program nor need another machine."""
-    page = (made.PROJECT / "docs/guide/operating.md").read_text()
-    commands = [line[2:].split("  #")[0] for line in page.splitlines() if line.startswith("$ ")]
-    expect(len(commands) == 10, f"{len(commands)} commands")
-    as_tandem = "setpriv --reuid tandem --regid tandem --clear-groups --no-new-privs "
-    with machine_with_systemd() as host:
-        host.run("dpkg", "-i", package(host, made.NEW, "deb"))
-        host.called()
-        for command in commands[2:8]:
-            said = host.run("sh", "-c", command.replace("sudo -u tandem ", as_tandem).replace("sudo ", ""))
-            if "--check" in command:
-                settings = ("acme-domain", "usage-store", "users-file")
-                expect(all(word in said for word in settings), f"settings are missing: {said}")
-        expect(host.called() == ["enable --now tandem-proxy"], "the service was not started")
-
-
 def the_units_are_valid_and_hardened() -> None:
     with machine_with_systemd() as host:
         host.run("dpkg", "-i", package(host, made.NEW, "deb"))
@@ -210,7 +194,6 @@ CHECKS = [
     what_is_killed_leaves_no_mount_and_no_process,
     a_deb_is_installed_upgraded_removed_and_purged,
     the_services_run_with_the_privileges_of_their_units,
-    the_commands_of_the_operating_page_work,
     the_units_are_valid_and_hardened,
     an_rpm_is_installed_upgraded_and_removed,
 ]
@@ -219,7 +202,7 @@ CHECKS = [
 def main() -> None:
     # Whoever ends this, ends programs and unmounts file systems too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    chosen = [check for check in CHECKS + releases.CHECKS if all(word in check.__name__ for word in sys.argv[1:])]
+    chosen = [check for check in CHECKS + documents.CHECKS + releases.CHECKS if all(word in check.__name__ for word in sys.argv[1:])]
     made.make()
     checks.main(chosen)
 
