@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a release and checks it: packages are installed, upgraded and removed in a copy of this machine's file system;
-# install.sh runs in a bare Debian, and refuses what was not signed; the container image runs. All is thrown away. It
-# needs root, and first installs what it needs.
+# install.sh runs in a bare Debian, and refuses what was not signed; the container image runs. The commands of the pages
+# for operators run as they are written. All is thrown away. It needs root, and first installs what it needs.
 #   interop/packages.sh                uses a new build
 #   TANDEM=FILE interop/packages.sh    uses this program
 #   interop/packages.sh [WORD ...]     runs only the checks whose names have all these words
@@ -20,31 +20,32 @@ test -x "$cache/bin/pebble" || GOBIN="$cache/bin" go install github.com/letsencr
 export PEBBLE="$cache/bin/pebble"
 build_tandem
 
-# new_debian FOLDER [ARGUMENT ...]: makes a file system with Debian, unless it exists.
-new_debian() {
-    test ! -d "$1" || return 0
-    local folder="$1" mirror release
-    shift
-    rm -rf --one-file-system "$folder.part"
-    mkdir -p "$cache/debs"
+# The smallest Debian, for install.sh. debootstrap mounts the kernel's file systems in the folder, where they must not stay
+# if it is killed.
+export BARE_DEBIAN="$cache/debian"
+if ! test -d "$BARE_DEBIAN"; then
+    rm -rf --one-file-system "$BARE_DEBIAN.part"
     mirror="$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep --max-count 1 '/debian/*$')"
-    release="$(. /etc/os-release && echo "$VERSION_CODENAME")"
-    # debootstrap mounts the kernel's file systems in the folder, where they must not stay if it is killed.
-    unshare --mount debootstrap --cache-dir="$cache/debs" "$@" "$release" "$folder.part" "$mirror" >"$folder.log"
-    mv "$folder.part" "$folder"
-}
+    unshare --mount debootstrap --variant=minbase --include=ca-certificates,curl,wget \
+        "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$BARE_DEBIAN.part" "$mirror" >"$cache/debootstrap.log"
+    mv "$BARE_DEBIAN.part" "$BARE_DEBIAN"
+fi
 
-# The smallest Debian, for install.sh; and what Debian's installer or a provider makes, for the commands of the documents.
-# Its apt has the packages that the documents install.
-export BARE_DEBIAN="$cache/debian" FRESH_DEBIAN="$cache/fresh-debian"
-new_debian "$BARE_DEBIAN" --variant=minbase --include=ca-certificates,curl,wget
-new_debian "$FRESH_DEBIAN" --include=ca-certificates,curl,sudo
+# What Debian's installer makes, with sudo, as providers have it, for the commands of the documents. Its apt has the
+# packages that these install, and needs no network.
+export FRESH_DEBIAN="$cache/fresh-debian"
 packages="$(cd packages && python3 pages.py operating.md services.md deploy.md install.md) ufw" # Ubuntu has ufw
-if test "$packages" != "$(cat "$FRESH_DEBIAN.packages" 2>/dev/null)"; then
-    chroot "$FRESH_DEBIAN" apt-get update -q
-    # shellcheck disable=SC2086
-    chroot "$FRESH_DEBIAN" apt-get install -qy --download-only $packages
-    echo "$packages" >"$FRESH_DEBIAN.packages"
-fi >"$cache/fresh-debian-packages.log"
+if test "$packages" != "$(cat "$FRESH_DEBIAN/packages" 2>/dev/null)"; then
+    rm -rf --one-file-system "$FRESH_DEBIAN"
+    cp -a "$BARE_DEBIAN" "$FRESH_DEBIAN"
+    cp /etc/resolv.conf "$FRESH_DEBIAN/etc"
+    PACKAGES="$packages" unshare --mount bash -euc '
+        export DEBIAN_FRONTEND=noninteractive
+        mount -t proc proc "$0/proc"
+        chroot "$0" apt-get update -q
+        chroot "$0" apt-get install -qy --no-install-recommends "~pimportant" sudo
+        chroot "$0" apt-get install -qy --download-only $PACKAGES' "$FRESH_DEBIAN" >"$cache/fresh-debian.log" 2>&1
+    echo "$packages" >"$FRESH_DEBIAN/packages"
+fi
 
 in_own_namespaces 1500 "$cache/venv/bin/python" packages/check.py "$@"

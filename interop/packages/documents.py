@@ -43,6 +43,7 @@ OTHER_PAGES = {
     "pep.md": "needs a router and its kernel; interop/pep.sh has one",
     "tasks.md": "recipes with placeholders; crates/cli/tests/documents.rs runs those that need nothing else",
     "tecc.md": "needs links with rates; the lab's own tests have them",
+    "../../README.md": "installs as install.md does, and builds; the tests of the commands run what it shows of them",
     "users.md": "servers with a login service; crates/cli/tests/users.rs runs them",
 }
 
@@ -77,8 +78,15 @@ SAYS = {
 }
 
 # Settings of the kernel that a machine may set.
-SETTINGS = ("net/core/rmem_max", "net/core/wmem_max", "kernel/pid_max", "fs/protected_fifos", "fs/protected_hardlinks",
-            "fs/protected_regular", "fs/protected_symlinks")
+SETTINGS = (
+    "net/core/rmem_max",
+    "net/core/wmem_max",
+    "kernel/pid_max",
+    "fs/protected_fifos",
+    "fs/protected_hardlinks",
+    "fs/protected_regular",
+    "fs/protected_symlinks",
+)
 
 
 @dataclass
@@ -98,7 +106,8 @@ class Site:
         variables = {"HOME": home, "USER": self.user, "PATH": path, "TERM": "xterm", "LANG": "C.UTF-8"} | self.variables
         become = ("setpriv", "--reuid", self.user, "--regid", self.user, "--init-groups", "env", "-i")
         # What one command exports is there for the next one.
-        script = f"cd {self.folder}; test ! -e {EXPORTED} || . {EXPORTED}; {text}\n{{ status=$?; export -p >{EXPORTED}; exit $status; }}"
+        before, after = f"cd {self.folder}; test ! -e {EXPORTED} || . {EXPORTED}", f"status=$?; export -p >{EXPORTED}"
+        script = f"{before}\n{text}\n{after}; exit $status"
         settings = [f"{name}={value}" for name, value in variables.items()]
         inside = ("chroot", self.machine.root, *become, *settings, "bash", "-c", script)
         return [str(word) for word in (self.host.inside(*inside) if self.host else inside)]
@@ -142,7 +151,8 @@ class Site:
 
     def run_beside(self, text: str, probe: tuple[str, ...]) -> str:
         """Runs a command that goes on until it is ended, and returns what the probe has printed meanwhile."""
-        process = subprocess.Popen(self.words(text), stdin=subprocess.DEVNULL, start_new_session=True)
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(self.words(text), start_new_session=True, **quiet)
         try:
             return self.run(" ".join(probe))
         finally:
@@ -226,12 +236,11 @@ def builder():
         yield Site(made_machine, "root", "/root/tandem", variables=variables)
 
 
-def has_certificate(server: Machine) -> None:
-    """Waits until the proxy has its certificate from Let's Encrypt, which takes some seconds, as the pages say."""
-    log = server.path("/var/log/tandem-proxy.log")
+def has_certificate(host: Machine, service: str) -> None:
+    """Waits until a server has its certificate from Let's Encrypt, which takes some seconds, as the pages say."""
+    log = host.path(f"/var/log/{service}.log")
     for _ in range(300):
-        if "has issued a certificate" in log.read_text():
-            time.sleep(2.5)  # the proxy looks at its files every two seconds
+        if "renewed: " in log.read_text():
             return
         time.sleep(0.1)
     raise Failure(f"there is no certificate: {log.read_text()[-1000:]}")
@@ -254,8 +263,9 @@ def run_page(page: str, sites: dict[str, Site], replaced: dict[str, str] | None 
         except Exception as error:
             raise type(error)(f"{command}: {error}") from None
         expect("tandem" not in text or "warning:" not in said, f"{command}: it warns: {said[-600:]}")
-        if "enable --now tandem-proxy" in text:
-            has_certificate(sites[command.machine].machine)
+        for service in ("tandem-proxy", "tandem-origin"):
+            if f"enable --now {service}" in text:
+                has_certificate(sites[command.machine].machine, service)
         for words, expected in SAYS.items():
             expect(words not in text or expected in said, f"{command}: no {expected!r} in {said[-600:]!r}")
         run.append(command)
@@ -271,7 +281,8 @@ def reason(command: Command) -> str | None:
 
 
 def every_command_of_the_documents_is_run_or_listed_with_a_reason() -> None:
-    with_commands = {file.name for file in pages.GUIDE.glob("*.md") if pages.count(file.read_text())}
+    names = ["../../README.md", *(file.name for file in pages.GUIDE.glob("*.md"))]
+    with_commands = {name for name in names if pages.count(pages.read(name))}
     known = {*PAGES, *OTHER_PAGES}
     expect(with_commands <= known, f"pages that are neither run nor listed: {with_commands - known}")
     expect(known <= with_commands, f"pages without commands are listed: {known - with_commands}")

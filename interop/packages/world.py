@@ -27,6 +27,7 @@ NAMES = {
     "example.org": INTERNET,
     "sh.rustup.rs": INTERNET,
     "tandem.example": INTERNET,
+    "www.example": SERVER,
 }
 ZONE = """$ORIGIN .
 $TTL 60
