@@ -23,7 +23,12 @@ RESTARTS = [f"try-restart {unit}" for unit in UNITS]
 TAKE_OVER = [f"kill --kill-who=main --signal=SIGUSR2 tandem-{name}.service" for name in SERVERS]
 # Tenths of what `systemd-analyze security` says. A unit without any restriction has 96. The PEP needs three privileges.
 EXPOSURE_MAX = dict(zip(UNITS, (17, 16, 17, 14, 22), strict=True))
-OK_FILES = ("usr/bin/tandem", "usr/share/man/man1/tandem-proxy.1.gz", "usr/lib/systemd/system/tandem-proxy.service")
+OK_FILES = (
+    "usr/bin/tandem",
+    "usr/share/man/man1/tandem-proxy.1.gz",
+    *(f"usr/lib/systemd/system/{unit}" for unit in UNITS),
+    *(f"etc/tandem/{unit[len('tandem-') : -len('.service')]}.toml" for unit in UNITS),
+)
 
 
 def package(machine: Machine, version: str, kind: str) -> str:
@@ -49,7 +54,7 @@ def configure(machine: Machine) -> None:
 def a_deb_is_installed_upgraded_removed_and_purged() -> None:
     with machine_with_systemd() as host:
         host.run("dpkg", "-i", package(host, made.OLD, "deb"))
-        expect(host.has(*OK_FILES, "etc/tandem/proxy.toml"), "files are missing")
+        expect(host.has(*OK_FILES), "files are missing")
         expect("nologin" in host.run("getent", "passwd", "tandem"), "the user may log in")
         expect(host.called() == [*ASKS, "daemon-reload", *RESTARTS], "other calls of systemctl")
         said = host.run("tandem", "proxy", "--config", "/etc/tandem/proxy.toml", "--check", code=2)
@@ -146,7 +151,7 @@ def an_rpm_is_installed_upgraded_and_removed() -> None:
     with machine_with_systemd() as host:
         # Debian's programs are no packages of RPM.
         host.run("rpm", "-i", "--nodeps", package(host, made.OLD, "rpm"))
-        expect(host.has(*OK_FILES, "etc/tandem/proxy.toml"), "files are missing")
+        expect(host.has(*OK_FILES), "files are missing")
         configure(host)
         before = host.path("/etc/tandem/proxy.toml").read_text()
         host.path("/service-type").write_text("notify\n")
@@ -202,9 +207,9 @@ CHECKS = [
 def main() -> None:
     # Whoever ends this, ends programs and unmounts file systems too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    chosen = [check for check in CHECKS + documents.CHECKS + releases.CHECKS if all(word in check.__name__ for word in sys.argv[1:])]
     made.make()
-    checks.main(chosen)
+    every = CHECKS + documents.CHECKS + releases.CHECKS
+    checks.main([check for check in every if all(word in check.__name__ for word in sys.argv[1:])])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runs the commands of the documents as they are written, on fresh machines with a world around them (world.py).
 
-A page whose commands do not run, and each single command that does not, is listed here with its reason. A new one that is
-neither run nor listed is a failure.
+A page whose commands do not run, and each single command that does not, is listed here with its reason. A new one that
+is neither run nor listed is a failure.
 """
 
 import fcntl
@@ -28,10 +28,9 @@ FRESH = Path(os.environ["FRESH_DEBIAN"])
 SECONDS_MAX = 120  # for a command
 EXPORTED = "~/.exported"  # the variables of the last command
 
-# The pages whose commands are run here.
+# The pages whose commands are run here. Their machines are: builder, which has Rust, musl and Go; server, where proxies
+# run; ubuntu, a server with ufw; and laptop, from where people use them.
 PAGES = ("operating.md", "services.md", "deploy.md", "install.md")
-# A page's machines are: builder, which has Rust, musl and Go; server, where proxies run; and laptop, from where people use
-# them. Another machine is one that the test cannot have.
 
 # Pages of the guide whose commands are not run here.
 OTHER_PAGES = {
@@ -169,23 +168,23 @@ def replace_programs(host: Machine) -> None:
 
 
 @contextmanager
-def fresh(around: World, host: Host):
-    """A fresh Debian on a host of the network, with the user `admin`, who may call sudo, as the images of providers have it."""
-    with machine(FRESH) as made_machine, ExitStack() as stack:
-        stack.callback(end_programs, host)
-        replace_programs(made_machine)
+def fresh(around: World, name: str):
+    """A fresh Debian on a host of the network. The user `admin` may call sudo, as in the images of providers."""
+    with machine(FRESH) as host, ExitStack() as stack:
+        stack.callback(end_programs, getattr(around.network, name))
+        replace_programs(host)
         hostname = Path("/proc/sys/kernel/hostname").read_text().strip()
-        made_machine.path("/etc/hosts").write_text(f"127.0.0.1 localhost {hostname}\n::1 localhost\n")
-        made_machine.path("/etc/resolv.conf").unlink(missing_ok=True)
-        made_machine.path("/etc/resolv.conf").write_text(f"nameserver {INTERNET}\n")
+        host.path("/etc/hosts").write_text(f"127.0.0.1 localhost {hostname}\n::1 localhost\n")
+        host.path("/etc/resolv.conf").unlink(missing_ok=True)
+        host.path("/etc/resolv.conf").write_text(f"nameserver {INTERNET}\n")
         for number, certificate in enumerate(around.trusted):
-            made_machine.path(f"/usr/local/share/ca-certificates/{number}.crt").write_text(certificate)
-        with made_machine.path("/etc/ssl/certs/ca-certificates.crt").open("a") as bundle:
+            host.path(f"/usr/local/share/ca-certificates/{number}.crt").write_text(certificate)
+        with host.path("/etc/ssl/certs/ca-certificates.crt").open("a") as bundle:
             bundle.write("".join(around.trusted))
-        made_machine.run("useradd", "--create-home", "--shell", "/bin/bash", "admin")
-        made_machine.path("/etc/sudoers.d/admin").write_text("admin ALL=(ALL) NOPASSWD: ALL\n")
-        keep_settings_of_the_kernel(made_machine, stack)
-        yield made_machine
+        host.run("useradd", "--create-home", "--shell", "/bin/bash", "admin")
+        host.path("/etc/sudoers.d/admin").write_text("admin ALL=(ALL) NOPASSWD: ALL\n")
+        keep_settings_of_the_kernel(host, stack)
+        yield host
 
 
 def keep_settings_of_the_kernel(host: Machine, stack: ExitStack) -> None:
@@ -222,18 +221,18 @@ def reached(host: Machine, home: str, *others: Machine, user: str = ""):
 @contextmanager
 def builder():
     """A copy of this machine, with a copy of the repository, where the program is not compiled again."""
-    with machine("/") as made_machine, ExitStack() as stack:
-        replace_programs(made_machine)
-        checkout = made_machine.path("/root/tandem")
-        upper, work = (made_machine.written.parent / name for name in ("repository", "repository-work"))
+    with machine("/") as host, ExitStack() as stack:
+        replace_programs(host)
+        checkout = host.path("/root/tandem")
+        upper, work = (host.written.parent / name for name in ("repository", "repository-work"))
         upper.mkdir()
         work.mkdir()
         options = f"lowerdir={made.PROJECT},upperdir={upper},workdir={work}"
         mount(stack, checkout, "-t", "overlay", "-o", options, "overlay")
-        output("install", "-m", "755", made.PROGRAM, made_machine.path("/usr/bin/compiled-before"))
+        output("install", "-m", "755", made.PROGRAM, host.path("/usr/bin/compiled-before"))
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "GOPATH", "CARGO_HOME") if name in os.environ}
         variables = kept | {"TANDEM": "/usr/bin/compiled-before"}
-        yield Site(made_machine, "root", "/root/tandem", variables=variables)
+        yield Site(host, "root", "/root/tandem", variables=variables)
 
 
 def has_certificate(host: Machine, service: str) -> None:
@@ -290,7 +289,8 @@ def every_command_of_the_documents_is_run_or_listed_with_a_reason() -> None:
     for page in PAGES:
         text = pages.read(page)
         commands = pages.commands(page, text)
-        expect(len(commands) == pages.count(text), f"{page}: {len(commands)} commands, {pages.count(text)} lines with $")
+        lines = pages.count(text)
+        expect(len(commands) == lines, f"{page}: {len(commands)} commands, {lines} lines with $")
         found += commands
     for page, words in NOT_RUN:
         matching = [command for command in found if command.page == page and command.text.startswith(words)]
@@ -312,19 +312,20 @@ def a_command_without_a_machine_is_found() -> None:
 
 
 def the_commands_of_operating_and_services_work() -> None:
-    with world() as around, fresh(around, around.network.server) as server, fresh(around, around.network.home) as laptop:
+    with world() as around, fresh(around, "server") as server, fresh(around, "home") as laptop:
         at_server = Site(server, "admin", "~", around.network.server)
         at_laptop = Site(laptop, "admin", "~", around.network.home)
         with builder() as at_builder, reached(server, "/home/admin", at_builder.machine, laptop):
             run_page("operating.md", {"builder": at_builder, "server": at_server, "laptop": at_laptop})
             # What the documents do not install: the service that others want to reach.
             around.serve_files_on_the_server(5432)
-            replaced = {"YOUR.PROXY": "proxy.example", "YOUR-TOKEN": server.path("/home/admin/token.txt").read_text().strip()}
+            token = server.path("/home/admin/token.txt").read_text().strip()
+            replaced = {"YOUR.PROXY": "proxy.example", "YOUR-TOKEN": token}
             run_page("services.md", {"server": at_server, "laptop": at_laptop}, replaced)
 
 
 def the_commands_of_deploy_work() -> None:
-    with world() as around, fresh(around, around.network.server) as server, fresh(around, around.network.home) as laptop:
+    with world() as around, fresh(around, "server") as server, fresh(around, "home") as laptop:
         copy_the_repository(server)
         output("install", "-m", "755", made.PROGRAM, laptop.path("/usr/local/bin/tandem"))
         laptop.run("apt-get", "install", "-qy", "ufw")
@@ -345,7 +346,7 @@ def the_commands_of_deploy_work() -> None:
 
 
 def the_commands_of_install_work() -> None:
-    with world() as around, fresh(around, around.network.home) as laptop:
+    with world() as around, fresh(around, "home") as laptop:
         run_page("install.md", {"laptop": Site(laptop, "admin", "~", around.network.home)})
 
 

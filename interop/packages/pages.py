@@ -75,9 +75,10 @@ def count(text: str) -> int:
     return sum(line.lstrip().startswith("$ ") for line in text.splitlines())
 
 
-def debian_packages(found: list[Command]) -> list[str]:
+def debian_packages(texts: list[str]) -> list[str]:
     """The packages that commands install by their names."""
-    lists = [words for command in found for words in re.findall(r"\bapt(?:-get)? install ([^#&|;\n]*)", command.text)]
+    lines = [line for text in texts for line in text.splitlines() if line.startswith("$ ")]
+    lists = [words for line in lines for words in re.findall(r"\bapt(?:-get)? install ([^#&|;]*)", line)]
     return sorted({word for words in lists for word in words.split() if re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", word)})
 
 
@@ -86,5 +87,4 @@ def read(page: str) -> str:
 
 
 if __name__ == "__main__":
-    found = [command for page in sys.argv[1:] for command in commands(page, read(page))]
-    print(" ".join(debian_packages(found)))
+    print(" ".join(debian_packages([read(page) for page in sys.argv[1:]])))

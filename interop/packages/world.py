@@ -100,11 +100,12 @@ class World:
         folder = self.folder
         names = ",".join(f"DNS:{name}" for name, address in NAMES.items() if address == INTERNET)
         key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-        output("openssl", "req", "-x509", *key, "-keyout", folder / "ca-key.pem", "-out", folder / "ca.pem",
-               "-subj", "/CN=An authority that everybody trusts")
+        authority = ("-keyout", folder / "ca-key.pem", "-out", folder / "ca.pem", "-subj", "/CN=Trusted by everybody")
+        output("openssl", "req", "-x509", *key, *authority)
+        files = ("-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-subj", "/CN=The Internet")
+        extensions = ("-addext", f"subjectAltName={names}", "-addext", "basicConstraints=CA:FALSE")
         issuer = ("-CA", folder / "ca.pem", "-CAkey", folder / "ca-key.pem")
-        output("openssl", "req", "-x509", *issuer, *key, "-keyout", folder / "key.pem", "-out", folder / "cert.pem",
-               "-subj", "/CN=The Internet", "-addext", f"subjectAltName={names}", "-addext", "basicConstraints=CA:FALSE")
+        output("openssl", "req", "-x509", *issuer, *key, *files, *extensions)
         self.trusted.append((folder / "ca.pem").read_text())
 
     def start_names(self) -> None:
