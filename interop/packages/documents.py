@@ -7,6 +7,7 @@ is neither run nor listed is a failure.
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -27,6 +28,7 @@ from world import HERE, INTERNET, World, end_programs, world
 FRESH = Path(os.environ["FRESH_DEBIAN"])
 SECONDS_MAX = 120  # for a command
 EXPORTED = "~/.exported"  # the variables of the last command
+WORDS_END = "exit $status"  # the last words of all that a shell is given, which a message of an error need not repeat
 
 # The pages whose commands are run here. Their machines are: builder, which has Rust, musl and Go; server, where proxies
 # run; ubuntu, a server with ufw; and laptop, from where people use them.
@@ -106,7 +108,7 @@ class Site:
         become = ("setpriv", "--reuid", self.user, "--regid", self.user, "--init-groups", "env", "-i")
         # What one command exports is there for the next one.
         before, after = f"cd {self.folder}; test ! -e {EXPORTED} || . {EXPORTED}", f"status=$?; export -p >{EXPORTED}"
-        script = f"{before}\n{text}\n{after}; exit $status"
+        script = f"{before}\n{text}\n{after}; {WORDS_END}"
         settings = [f"{name}={value}" for name, value in variables.items()]
         inside = ("chroot", self.machine.root, *become, *settings, "bash", "-c", script)
         return [str(word) for word in (self.host.inside(*inside) if self.host else inside)]
@@ -260,7 +262,7 @@ def run_page(page: str, sites: dict[str, Site], replaced: dict[str, str] | None 
         try:
             said = sites[command.machine].run(text)
         except Exception as error:
-            raise type(error)(f"{command}: {error}") from None
+            raise type(error)(f"{command}: {str(error).rpartition(WORDS_END)[2]}") from None
         expect("tandem" not in text or "warning:" not in said, f"{command}: it warns: {said[-600:]}")
         for service in ("tandem-proxy", "tandem-origin"):
             if f"enable --now {service}" in text:
@@ -297,6 +299,17 @@ def every_command_of_the_documents_is_run_or_listed_with_a_reason() -> None:
         expect(len(matching) == 1, f"{page}: {len(matching)} commands begin with {words!r}, which is listed")
     for page, why in OTHER_PAGES.items():
         print(f"       not run: {page}: {pages.count(pages.read(page))} commands: {why}")
+
+
+def the_guide_names_the_versions_of_rust_and_go() -> None:
+    (rust,) = re.findall(r'^rust-version = "(.*)"$', (made.PROJECT / "Cargo.toml").read_text(), re.MULTILINE)
+    (nfpm,) = re.findall(r"^NFPM=(.*)/cmd/nfpm(@\S+)", (made.PROJECT / "deploy/package.sh").read_text(), re.MULTILINE)
+    go = output("go", "list", "-m", "-f", "{{.GoVersion}}", "".join(nfpm)).strip()
+    for page, version in (("operating.md", rust), ("deploy.md", rust), ("../../README.md", rust)):
+        expect(f"Rust {version} or newer" in " ".join(pages.read(page).split()), f"{page} names no Rust {version}")
+    for page in ("operating.md", "../../CONTRIBUTING.md"):
+        text = " ".join(pages.read(page).split())
+        expect(f"[Go](https://go.dev/dl) {go} or newer" in text, f"{page} names no Go {go}")
 
 
 def a_command_without_a_machine_is_found() -> None:
@@ -352,6 +365,7 @@ def the_commands_of_install_work() -> None:
 
 CHECKS = [
     every_command_of_the_documents_is_run_or_listed_with_a_reason,
+    the_guide_names_the_versions_of_rust_and_go,
     a_command_without_a_machine_is_found,
     the_commands_of_operating_and_services_work,
     the_commands_of_deploy_work,
