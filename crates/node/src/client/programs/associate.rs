@@ -35,7 +35,11 @@ use crate::{
 
 /// The name of a flow of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::client) struct AssociateId(u64);
+pub(in crate::client) struct AssociateId {
+    /// The socket of the association.
+    pub(in crate::client) socket: SocketId,
+    number: u64,
+}
 
 /// The associations of all programs.
 #[derive(Debug, Default)]
@@ -224,14 +228,15 @@ impl Associations {
         if !cx.is_running {
             return Err(FlowError::NotOpen);
         }
+        let service = Service::Udp;
+        service.check_target(&config.host, config.port)?;
+        if !flows.make_place(socket, cx) {
+            return Err(FlowError::TooMany { most: cx.limits.local_flows });
+        }
         self.next_flow += 1;
-        let flow = AssociateId(self.next_flow);
-        flows.open(
-            Source::Associate(flow),
-            Request::new(Service::Udp, config),
-            cx.limits,
-            cx.hop,
-        )?;
+        let flow = AssociateId { socket, number: self.next_flow };
+        flows.insert(Source::Associate(flow), Request::new(service, config));
+        flows.request_if_room(Source::Associate(flow), cx);
         cx.stats.flows += 1;
         // The header must not keep the whole datagram in memory.
         let header = Bytes::copy_from_slice(header);
@@ -248,8 +253,12 @@ impl Associations {
         flow: AssociateId,
         payload: &[u8],
         buf: &mut Vec<u8>,
+        flows: &mut Flows,
         cx: &mut Context<'_>,
     ) -> Option<Output> {
+        if let Some(flow) = flows.get_mut(Source::Associate(flow)) {
+            flow.on_received(cx.now);
+        }
         let (socket, header) = self.by_flow.get(&flow)?;
         let association = self.by_socket.get(socket)?;
         let (address, _) = decode_datagram(header).ok()?;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use tandem_wire::{Code, StrangerText};
+use tracing::warn;
 
 use super::{
     Context, Source,
@@ -95,6 +96,8 @@ pub(super) struct Tcp {
     pub(super) told: BTreeMap<usize, Told>,
     /// Limits the warnings about programs that break a protocol.
     pub(super) warning: Seldom,
+    /// Limits the warnings that there are too many connections.
+    full: Seldom,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +139,7 @@ impl Tcp {
             guesses: Guesses::new(limits),
             told: BTreeMap::new(),
             warning: Seldom::default(),
+            full: Seldom::default(),
         }
     }
 
@@ -252,8 +256,12 @@ impl Tcp {
             (Err(kind), None) => return cx.end(Err(ClientError::Stdio(kind))),
             (Err(_), Some(_)) => return, // a driver repeats a failed accept
         };
-        if self.len() >= cx.limits.local_flows || !cx.is_running {
+        if self.len() >= cx.limits.local_connections || !cx.is_running {
             cx.stats.tcp.failed += 1;
+            if let Some(left_out) = self.full.due(cx.now).filter(|_| cx.is_running) {
+                let most = cx.limits.local_connections;
+                warn!(most, left_out, "a program's TCP connection is reset: there are too many");
+            }
             return cx.outputs.push_back(Output::Tcp(TcpOutput::Reset(tcp)));
         }
         let mut splice = Splice::new(Socket::new(tcp), TunnelStream::new(self.form));
@@ -282,7 +290,7 @@ impl Tcp {
     /// Gives a program some time to ask for something.
     fn expect_words(&mut self, tcp: TcpId, cx: &Context<'_>) {
         let Self { silent, programs, .. } = self;
-        if silent.len() >= 2 * cx.limits.local_flows {
+        if silent.len() >= 2 * cx.limits.local_connections {
             silent.retain(|(_, tcp)| programs.contains_key(tcp));
         }
         silent.push_back((cx.now + cx.limits.program_silence, tcp));
