@@ -36,7 +36,9 @@ use crate::{
     quic::earliest,
     seldom::Seldom,
     service::Service,
-    tcp::{Form, ListenerId, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
+    tcp::{
+        Form, ListenerId, Socket, Splice, TcpAddresses, TcpId, TcpInput, TcpOutput, TunnelStream,
+    },
 };
 
 /// A way in which local programs give TCP connections to a client.
@@ -112,6 +114,8 @@ pub(super) struct Program {
     pub(super) service: usize,
     /// The host on which the program runs.
     pub(super) host: IpAddr,
+    /// The address of this host at which the program has connected.
+    here: Option<IpAddr>,
     pub(super) splice: Splice,
     /// The protocol that the program speaks with this client, until all bytes pass unchanged.
     pub(super) local: Option<Box<Local>>,
@@ -242,7 +246,7 @@ impl Tcp {
     fn on_program(
         &mut self,
         tcp: TcpId,
-        result: Result<SocketAddr, OsError>,
+        result: Result<TcpAddresses, OsError>,
         flows: &mut Flows,
         cx: &mut Context<'_>,
     ) {
@@ -251,8 +255,8 @@ impl Tcp {
         if let Some(listener) = listener {
             self.accept(service, listener, cx);
         }
-        let peer = match (result, listener) {
-            (Ok(peer), _) => peer,
+        let TcpAddresses { peer, local: here } = match (result, listener) {
+            (Ok(addresses), _) => addresses,
             (Err(kind), None) => return cx.end(Err(ClientError::Stdio(kind))),
             (Err(_), Some(_)) => return, // a driver repeats a failed accept
         };
@@ -278,7 +282,8 @@ impl Tcp {
             None => return impossible("each connection is of a service"),
         };
         let is_silent = local.is_some();
-        let program = Program { service, host: peer.ip(), splice, local, is_silent, asked: None };
+        let host = peer.ip();
+        let program = Program { service, host, here, splice, local, is_silent, asked: None };
         self.programs.insert(tcp, program);
         if is_silent {
             self.expect_words(tcp, cx);
@@ -457,7 +462,10 @@ impl Tcp {
         let (Some(program), Some(TcpService::Proxy { listen, .. })) = (program, service) else {
             return impossible("only programs at the proxy port ask for associations");
         };
-        self.associations.open(tcp, program.host, from, listen.ip(), cx);
+        // The reply names the address of the socket, at which the program must reach it.
+        let here = program.here.filter(|_| listen.ip().is_unspecified());
+        let listen = here.map_or(listen.ip(), |here| here.to_canonical());
+        self.associations.open(tcp, program.host, from, listen, cx);
     }
 
     /// Handles that the socket of an association is open, or cannot be opened. `false`: the socket is
