@@ -106,8 +106,8 @@ pub struct Limits {
     pub held_bytes: usize,
     /// The length of the value of one capsule in bytes: the largest UDP payload and its Context ID.
     pub capsule: usize,
-    /// The number of UDP flows of all local programs of a client, and also the number of flows that the embedding program
-    /// may open itself.
+    /// The number of UDP flows of all local programs of a client, and also the number of flows that the embedding
+    /// program may open itself.
     pub local_flows: usize,
     /// The number of TCP connections of all local programs of a client. Those for which the proxy allows no stream wait
     /// during [`request_wait`](Self::request_wait) and are then refused.

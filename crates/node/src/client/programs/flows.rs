@@ -13,7 +13,10 @@ use std::{
 use bytes::Bytes;
 use tandem_wire::Code;
 
-use super::{AssociateId, Context, FlowId, room::Room};
+use super::{
+    AssociateId, Context, FlowId,
+    room::{ANSWERED, Room},
+};
 use crate::{
     client::{
         Choice,
@@ -105,6 +108,8 @@ pub(super) struct Flow {
     pub(super) sent: u32,
     /// The number of payloads of the target.
     pub(super) received: u32,
+    /// Whether the program has sent again after a while.
+    pub(super) goes_on: bool,
     /// Flows that began later have larger numbers.
     number: u64,
     /// Whether the first payload began a QUIC connection. `None`: there was no payload yet.
@@ -125,6 +130,7 @@ impl Flow {
             activity: None,
             sent: 0,
             received: 0,
+            goes_on: false,
             number,
             begins_quic: None,
             is_oversize_told: false,
@@ -135,6 +141,8 @@ impl Flow {
     /// Notes that a payload of the program passes.
     fn on_sent(&mut self, now: Instant) {
         self.sent = self.sent.saturating_add(1);
+        let began = self.activity.map_or(now, |activity| activity.began);
+        self.goes_on |= now > began + ANSWERED;
         self.touch(now);
     }
 

@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{client::chain::Hop, node::SocketId, quic, seldom::Seldom};
 
-/// The silence after which a flow with an answer to each of a few questions ends for another one. The answers to a
-/// question that was asked at several servers come within this time.
-const ANSWERED: Duration = Duration::from_millis(250);
+/// The silence after which a flow with an answer to each of a few questions ends for another one, and the time within
+/// which its questions were asked.
+pub(super) const ANSWERED: Duration = Duration::from_millis(250);
 
 /// The most questions of such a flow. Stub resolvers ask for IPv4 and IPv6 addresses from one port.
 const QUESTIONS: u32 = 2;
@@ -121,7 +121,8 @@ impl Source {
 impl Flow {
     /// Whether a few questions have their answers.
     fn is_answered(&self) -> bool {
-        !self.is_quic() && (1..=QUESTIONS).contains(&self.sent) && self.received >= self.sent
+        let is_short = !self.goes_on && (1..=QUESTIONS).contains(&self.sent);
+        is_short && self.received >= self.sent && !self.is_quic()
     }
 
     fn candidate(&self, source: Source) -> Option<Candidate> {
