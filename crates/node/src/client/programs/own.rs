@@ -67,7 +67,7 @@ impl Own {
             cx.stats.dropped.queue_full += 1;
             return;
         }
-        flow.touch(cx.now);
+        flow.on_received(cx.now);
         flow.queued += 1;
         cx.stats.count_to_client(payload.len());
         self.tell(id, FlowEvent::Payload(payload));
