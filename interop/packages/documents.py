@@ -44,17 +44,18 @@ OTHER_PAGES = {
     "pep.md": "needs a router and its kernel; interop/pep.sh has one",
     "tasks.md": "recipes with placeholders; crates/cli/tests/documents.rs runs those that need nothing else",
     "tecc.md": "needs links with rates; the lab's own tests have them",
-    "../../README.md": "installs as install.md does, and builds; the tests of the commands run what it shows of them",
-    "users.md": "servers with a login service; crates/cli/tests/users.rs runs them",
+    "../../README.md": "installs as install.md does, and builds from the sources, which .ci/run does too",
+    "users.md": "servers with a login service, which crates/cli/tests/users.rs has",
 }
 
 # Single commands that are not run here.
 FEDORA = "Debian's dnf has no packages; another check installs this rpm"
 CONTAINERS = "podman needs the control groups of a whole machine; another check runs this image"
+DOWNLOAD = f"curl -fsSLO https://tandem.example/{made.NEW}"
 NOT_RUN = {
-    ("install.md", "curl -fsSLO https://tandem.example/0.2.0/tandem-0.2.0-1.x86_64.rpm"): FEDORA,
+    ("install.md", f"{DOWNLOAD}/tandem-{made.NEW}-1.x86_64.rpm"): FEDORA,
     ("install.md", "sudo dnf install"): FEDORA,
-    ("install.md", "curl -fsSLO https://tandem.example/0.2.0/tandem-0.2.0-x86_64-image.tar"): CONTAINERS,
+    ("install.md", f"{DOWNLOAD}/tandem-{made.NEW}-x86_64-image.tar"): CONTAINERS,
     ("install.md", "podman load"): CONTAINERS,
     ("install.md", "podman run --rm -p"): CONTAINERS,
     ("install.md", "podman run --rm tandem"): CONTAINERS,
