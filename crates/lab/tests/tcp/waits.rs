@@ -6,11 +6,15 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use tandem_lab::{TestCertificate, endpoints::Behaviour};
+use tandem_lab::{
+    TestCertificate,
+    endpoints::{Behaviour, EchoHost, SenderHost, Shot},
+};
 use tandem_node::{
     Event, Input, Node, Output,
-    client::{FlowConfig, Task, TcpService},
+    client::{FlowConfig, ForwardConfig, Task, TcpService},
     error::ClientError,
+    proxy::Access,
     quic::ResetSecret,
     tcp::{TcpId, TcpInput, TcpOutput},
 };
@@ -33,6 +37,8 @@ struct Asker {
     words: Bytes,
     outputs: VecDeque<TcpOutput>,
     answer: BytesMut,
+    /// Whether the connection has ended.
+    has_ended: bool,
 }
 
 impl Asker {
@@ -42,6 +48,7 @@ impl Asker {
             words: Bytes::copy_from_slice(words),
             outputs: VecDeque::from([connect]),
             answer: BytesMut::new(),
+            has_ended: false,
         }
     }
 }
@@ -58,6 +65,7 @@ impl Node for Asker {
                 self.answer.extend_from_slice(&data);
                 self.outputs.push_back(TcpOutput::Read { tcp: TCP, max: 1000 });
             }
+            Input::Tcp(TcpInput::Read { .. } | TcpInput::Failed { .. }) => self.has_ended = true,
             _ => {}
         }
     }
@@ -74,6 +82,8 @@ enum Asks {
     Connect,
     Get,
     Forward,
+    /// A UDP association, whose socket is the client's own.
+    Associate,
 }
 
 /// What happens to the proxy.
@@ -85,6 +95,16 @@ enum Happens {
     Dies,
     /// The network drops all packets.
     Silent,
+    /// It takes no new requests, and ends when those that it has are done.
+    Drained,
+    /// A server with another certificate takes its place.
+    Strange,
+    /// The next one asks for a token, which the client does not have.
+    Closed,
+    /// The client's host has no network any longer.
+    NoNetwork,
+    /// The client's host is in another network.
+    Moves,
 }
 
 impl Happens {
@@ -97,8 +117,26 @@ impl Happens {
                 testbed.world.block(client, proxy, for_good);
                 testbed.world.block(proxy, client, for_good);
             }
+            Self::Drained => testbed.world.input(proxy, Input::Shutdown),
+            Self::Strange => {
+                let strange = TestCertificate::new(["portal.test"]);
+                testbed.world.replace(proxy, scenario.proxy(&strange, 1));
+            }
+            Self::Closed => {
+                let mut closed = scenario.proxy(&certificate(), 1);
+                closed.set_access(Access::Tokens(Vec::new()));
+                testbed.world.replace(proxy, closed);
+            }
+            Self::NoNetwork => move_to(testbed, &[]),
+            Self::Moves => move_to(testbed, &["10.99.0.1"]),
         }
     }
+}
+
+/// Gives the client these addresses, and tells it.
+fn move_to(testbed: &mut Testbed, addresses: &[&str]) {
+    testbed.world.change_addresses(testbed.client, addresses.iter().copied());
+    testbed.world.input(testbed.client, Input::NetworkChanged);
 }
 
 /// Makes the client serve programs, and waits for the tunnel.
@@ -115,11 +153,16 @@ fn serve(scenario: &Scenario, testbed: &mut Testbed) {
 /// Whether the answer grants the connection. `None`: it is no answer.
 fn grants(asks: Asks, answer: &[u8]) -> Option<bool> {
     match asks {
-        Asks::Socks5 => answer.strip_prefix(&[5, 0, 5]).map(|reply| reply[0] == 0),
+        Asks::Socks5 | Asks::Associate => {
+            answer.strip_prefix(&[5, 0, 5]).map(|reply| reply[0] == 0)
+        }
         // What the target echoes is no response, so that a GET fails behind a proxy that works.
         Asks::Connect | Asks::Get => {
             let answer = answer.strip_prefix(b"HTTP/1.1 ")?;
-            assert!([&b"200"[..], b"502", b"503", b"504"].contains(&&answer[..3]), "{answer:?}");
+            assert!(
+                [&b"200"[..], b"403", b"502", b"503", b"504"].contains(&&answer[..3]),
+                "{answer:?}"
+            );
             Some(answer.starts_with(b"200"))
         }
         Asks::Forward => None,
@@ -134,6 +177,7 @@ impl Asks {
     fn begin(self, testbed: &mut Testbed) -> Answer {
         let words: &[u8] = match self {
             Self::Socks5 => &[5, 1, 0, 5, 1, 0, 1, 10, 0, 0, 20, 0, 7],
+            Self::Associate => &[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0],
             Self::Connect => b"CONNECT 10.0.0.20:7 HTTP/1.1\r\nHost: 10.0.0.20:7\r\n\r\n",
             Self::Get => b"GET http://10.0.0.20:7/ HTTP/1.1\r\nHost: 10.0.0.20:7\r\n\r\n",
             Self::Forward => {
@@ -145,7 +189,10 @@ impl Asks {
             }
         };
         let asker = testbed.world.add_host("asker", ["10.0.1.1"], Asker::new(words));
-        Box::new(move |testbed| grants(self, &testbed.world.node(asker).answer))
+        Box::new(move |testbed| {
+            let asker = testbed.world.node(asker);
+            grants(self, &asker.answer).or(asker.has_ended.then_some(false))
+        })
     }
 }
 
@@ -181,21 +228,68 @@ fn wait(asks: Asks, happens: Happens, asked: i64) -> (Duration, bool) {
 
 #[test]
 fn a_program_that_asks_while_the_tunnel_is_lost_gets_its_connection_or_a_refusal_in_time() {
-    for asks in [Asks::Socks5, Asks::Connect, Asks::Get, Asks::Forward] {
-        for happens in [Happens::Replaced, Happens::Dies, Happens::Silent] {
+    use Happens::{Closed, Dies, Drained, Moves, NoNetwork, Replaced, Silent, Strange};
+    for asks in [Asks::Socks5, Asks::Connect, Asks::Get, Asks::Forward, Asks::Associate] {
+        for happens in [Replaced, Moves, Dies, Silent, Drained, Strange, Closed, NoNetwork] {
             // Milliseconds after the event. The first request is on its way.
             for asked in [-10, 0, 1000, 12_000] {
+                if happens == Closed && asked > 0 {
+                    continue; // the client has ended
+                }
                 let (took, is_granted) = wait(asks, happens, asked);
-                let case = format!("{asks:?}, {happens:?}, {asked} ms: {took:?}");
+                let case = format!("{asks:?}, {happens:?}, {asked} ms: {took:?}, {is_granted}");
                 assert!(took <= ANSWERED, "{case}");
-                if happens == Happens::Replaced {
-                    assert!(took <= CONNECTED, "{case}");
-                    assert!(is_granted || asks == Asks::Get, "{case}");
-                } else {
-                    assert!(!is_granted, "{case}");
+                match (happens, asks) {
+                    // What the program asks for is the client's own, at an address that may have gone.
+                    (_, Asks::Associate) => {
+                        let has_address = !matches!(happens, Moves | NoNetwork | Closed);
+                        assert!(took <= SECOND && (is_granted || !has_address), "{case}");
+                    }
+                    (Replaced | Moves, _) => {
+                        assert!(took <= CONNECTED, "{case}");
+                        assert!(is_granted || asks == Asks::Get, "{case}");
+                    }
+                    // A proxy that drains may still take what is on its way.
+                    (Drained, _) => assert!(!is_granted || asked < 0, "{case}"),
+                    _ => assert!(!is_granted, "{case}"),
                 }
             }
         }
+    }
+}
+
+/// A program that repeats its questions by UDP gets answers as soon as there is a tunnel.
+#[test]
+fn a_program_that_asks_by_udp_while_the_tunnel_is_lost_gets_answers_through_the_next_one() {
+    use Happens::{Closed, Dies, Drained, Moves, NoNetwork, Replaced, Silent, Strange};
+    for happens in [Replaced, Moves, Dies, Silent, Drained, Strange, Closed, NoNetwork] {
+        let secret = Some(ResetSecret([1; 32]));
+        let scenario = Scenario { reset_secret: secret, ..Scenario::new(2, 1) };
+        scenario.run(|testbed| {
+            let listen = "10.0.0.1:5000".parse().unwrap();
+            let udp = vec![ForwardConfig::new(listen, "10.0.0.8", 7)];
+            testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(7));
+            testbed.world.replace(testbed.client, scenario.client(Task::Forward(udp)));
+            testbed.world.run_for(SECOND);
+            let shots = Shot::every(500 * MS, 60, 100);
+            let program = SenderHost::new(listen, shots);
+            let program = testbed.world.add_host("program", ["10.0.1.8"], program);
+            testbed.world.run_for(2 * SECOND);
+            let answers = |testbed: &Testbed| testbed.world.node(program).replies().len();
+            assert!(answers(testbed) >= 3, "{happens:?}");
+            if happens == Moves {
+                // The program still reaches the client at its first address.
+                move_to(testbed, &["10.99.0.1", "10.0.0.1"]);
+            } else {
+                happens.happen(&scenario, testbed);
+            }
+            let before = answers(testbed);
+            testbed.world.run_for(CONNECTED);
+            let came = answers(testbed) - before;
+            let goes_on = matches!(happens, Replaced | Moves);
+            assert_eq!(came >= 2, goes_on || happens == Drained, "{happens:?}: {came} answers");
+            testbed.world.trace().digest()
+        });
     }
 }
 

@@ -218,6 +218,11 @@ impl Peer {
         self.is_paused = true;
     }
 
+    /// Whether nothing can arrive, because the host has no way to the first peer.
+    pub(in crate::client) const fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
     /// Lets a connection send at once that could not send for a while, or whose packets take another path. The first
     /// of a chain `is_outermost`: the others do not see the path.
     pub(in crate::client) fn resume(&mut self, now: Instant, is_outermost: bool) {

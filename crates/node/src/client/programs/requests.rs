@@ -87,7 +87,10 @@ impl Tcp {
                 continue; // the program has given its target up
             };
             let patience = match flow.life {
-                Life::Requested(_) => cx.limits.request_wait + cx.limits.answer_wait,
+                // Without a network, no answer can come.
+                Life::Requested(_) if !cx.hop.peer.is_paused() => {
+                    cx.limits.request_wait + cx.limits.answer_wait
+                }
                 _ => cx.limits.request_wait,
             };
             let due = asked.at + patience;
