@@ -98,8 +98,9 @@ mod tests {
         words.iter().fold(command, |command, word| command.find_subcommand(word).unwrap().clone())
     }
 
-    const COMMANDS: [&[&str]; 11] = [
+    const COMMANDS: [&[&str]; 12] = [
         &["get"],
+        &["ping"],
         &["client"],
         &["serve"],
         &["connect"],

@@ -27,6 +27,7 @@ mod pair;
 mod patience;
 #[cfg(feature = "pep-kernel")]
 mod pep;
+mod ping;
 mod programs;
 mod progress;
 mod qlog;
@@ -34,6 +35,7 @@ mod redirect;
 mod screen;
 mod server;
 mod text;
+mod through;
 mod tips;
 mod tls;
 mod top;
@@ -106,6 +108,7 @@ enum Command {
     Connect(Box<pair::Connect>),
     Origin(Box<server::Origin>),
     Get(Box<get::Get>),
+    Ping(Box<ping::Ping>),
     #[cfg(feature = "pep-kernel")]
     Pep(Box<pep::PepCommand>),
     Top(Box<top::Top>),
@@ -131,6 +134,7 @@ impl Command {
             Self::Connect(connect) => connect.run(),
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
+            Self::Ping(ping) => ping.run(),
             #[cfg(feature = "pep-kernel")]
             Self::Pep(pep) => pep.run(),
             Self::Top(top) => top.run(),
@@ -153,7 +157,7 @@ impl Command {
             Self::Get(get) if get.is_quiet() => Level::ERROR,
             #[cfg(feature = "lab")]
             Self::Lab(_) | Self::Demo(_) => Level::WARN,
-            Self::Get(_) | Self::Top(_) | Self::Generate(_) => Level::WARN,
+            Self::Get(_) | Self::Ping(_) | Self::Top(_) | Self::Generate(_) => Level::WARN,
             _ => Level::INFO,
         }
     }

@@ -42,6 +42,8 @@ fn wrong_flags_say_what_is_allowed() {
         ("get https://a/ -o f --max-redirs 51", &["--max-redirs", "51", "0 to 50"]),
         ("get https://a/ --upload 1kB --continue", &["--upload", "--continue"]),
         ("get https://a/ -o f --timeout soon", &["soon"]),
+        ("ping --via https://p -c 0", &["--count", "1 to 100000"]),
+        ("ping --via https://p -i 1ms", &["--interval", "10ms"]),
         ("proxy --listen localhost", &["localhost", "127.0.0.1:4433"]),
         ("proxy --listen 127.0.0.1:0 --allow-target 10.0.0.0/99", &["10.0.0.0/99", "prefix"]),
         ("client --via ftp://p --udp 127.0.0.1:0=a:1", &["ftp://p", "https://HOST:PORT"]),

@@ -89,6 +89,13 @@ pub(super) struct Activity {
     pub(super) last: Instant,
 }
 
+/// Where a payload goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    ToTarget,
+    ToClient,
+}
+
 /// One flow of a program.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -99,7 +106,11 @@ pub(super) struct Flow {
     pub(super) early: VecDeque<Bytes>,
     /// How many payloads were sent before the grant.
     sent_early: usize,
-    /// `None`: no payload has passed.
+    /// The bytes that the program has sent.
+    pub(super) to_target_bytes: u64,
+    /// The bytes that have come for the program.
+    pub(super) to_client_bytes: u64,
+    /// `None`: no payload has passed. That of a TCP connection begins when its program asks for it.
     pub(super) activity: Option<Activity>,
     /// Whether the first payload began a QUIC connection. `None`: there was no payload yet.
     begins_quic: Option<bool>,
@@ -116,6 +127,8 @@ impl Flow {
             life: Life::Waiting,
             early: VecDeque::new(),
             sent_early: 0,
+            to_target_bytes: 0,
+            to_client_bytes: 0,
             activity: None,
             begins_quic: None,
             is_oversize_told: false,
@@ -123,9 +136,18 @@ impl Flow {
         }
     }
 
-    /// Notes that a payload passes.
+    /// Notes that the flow is used.
     pub(super) fn touch(&mut self, now: Instant) {
         self.activity.get_or_insert(Activity { began: now, last: now }).last = now;
+    }
+
+    /// Notes that a payload of this length passes.
+    pub(super) fn count(&mut self, now: Instant, way: Way, len: u64) {
+        self.touch(now);
+        match way {
+            Way::ToTarget => self.to_target_bytes += len,
+            Way::ToClient => self.to_client_bytes += len,
+        }
     }
 
     /// Lets the payloads of a QUIC connection leave the tunnel in their order, if the request could not say that the
@@ -191,6 +213,11 @@ impl Flows {
     /// The number of flows of UDP payloads.
     pub(super) const fn len(&self) -> usize {
         self.of_listeners + self.own
+    }
+
+    /// All flows.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Source, &Flow)> {
+        self.all.iter().map(|(source, flow)| (*source, flow))
     }
 
     fn count(&mut self, source: Source) -> Option<&mut usize> {
@@ -369,7 +396,7 @@ impl Flows {
         cx: &mut Context<'_>,
     ) -> Result<(), FlowError> {
         let flow = self.all.get_mut(&source).ok_or(FlowError::NotOpen)?;
-        flow.touch(cx.now);
+        flow.count(cx.now, Way::ToTarget, payload.as_ref().len() as u64);
         let is_first = flow.begins_quic.is_none();
         if is_first {
             flow.begins_quic = Some(quic::is_first_of_client(payload.as_ref()));

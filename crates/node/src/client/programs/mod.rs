@@ -10,9 +10,11 @@ mod flows;
 mod local;
 mod own;
 mod owners;
+mod probes;
 mod requests;
 mod right;
 mod splice;
+mod status;
 mod tcp;
 mod told;
 mod udp;
@@ -23,14 +25,14 @@ use bytes::Bytes;
 use tandem_wire::{OwnCapsule, TunnelInfo};
 use tracing::info;
 
-use self::{associate::AssociateId, flows::Flows, own::Own, tcp::Tcp, udp::Udp};
+use self::{associate::AssociateId, flows::Flows, own::Own, probes::Probes, tcp::Tcp, udp::Udp};
 pub(super) use self::{divide::Division, flows::Source};
 pub use self::{
     own::{FlowEvent, FlowId},
     tcp::TcpService,
 };
 use super::{
-    ForwardConfig,
+    FlowConfig, ForwardConfig,
     chain::{Hop, Request},
     open_socket,
     recovery::Jitter,
@@ -116,6 +118,7 @@ pub(super) struct Programs {
     flows: Flows,
     udp: Udp,
     own: Own,
+    probes: Probes,
     tcp: Tcp,
     /// Divides reports on an outer tunnel among all flows.
     division: Division,
@@ -129,6 +132,7 @@ impl Programs {
             flows: Flows::default(),
             udp: Udp::new(listeners),
             own: Own::default(),
+            probes: Probes::default(),
             tcp: Tcp::new(limits),
             division: Division::default(),
             closed: LineBudget::default(),
@@ -196,6 +200,7 @@ impl Programs {
     /// connections end with their streams.
     pub(super) fn forget_streams(&mut self, cx: &mut Context<'_>) {
         self.flows.forget_streams();
+        self.probes.forget_streams(&mut self.own, cx);
         self.tcp.end_streams(&mut self.flows, cx);
     }
 
@@ -234,7 +239,12 @@ impl Programs {
     ) -> Option<Output> {
         match source {
             Source::Udp(id) => Some(self.udp.to_program(id, &payload, buf, &mut self.flows, cx)),
-            Source::Associate(id) => self.tcp.associations.to_program(id, &payload, buf, cx),
+            Source::Associate(id) => {
+                if let Some(flow) = self.flows.get_mut(source) {
+                    flow.count(cx.now, flows::Way::ToClient, payload.len() as u64);
+                }
+                self.tcp.associations.to_program(id, &payload, buf, cx)
+            }
             Source::Own(id) => {
                 self.own.on_payload(id, payload, &mut self.flows, cx);
                 None
@@ -328,13 +338,15 @@ impl Programs {
         }
     }
 
-    /// Handles an event of the last hop's connection if it is about a TCP connection. Otherwise it returns the event.
+    /// Handles an event of the last hop's connection if it is about a TCP connection or a probe. Otherwise it returns the event.
     pub(super) fn take_event(
         &mut self,
         event: h3::Event,
         cx: &mut Context<'_>,
     ) -> Option<h3::Event> {
-        self.tcp.take_event(event, &mut self.flows, cx)
+        let Self { probes, own, tcp, flows, .. } = self;
+        let event = probes.take_event(event, own, tcp, cx)?;
+        tcp.take_event(event, flows, cx)
     }
 
     /// Handles an input about a TCP connection of a program.
@@ -376,6 +388,17 @@ impl Programs {
         self.flows.open(Source::Own(id), request, limits, hop)
     }
 
+    /// Sends a probe of the embedding program.
+    pub(super) fn probe(
+        &mut self,
+        id: FlowId,
+        target: Option<FlowConfig>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), FlowError> {
+        let form = self.tcp.form_for(cx.hop);
+        self.probes.send(id, target, form, cx.hop)
+    }
+
     /// Sends a payload of the embedding program.
     pub(super) fn send(
         &mut self,
@@ -392,8 +415,9 @@ impl Programs {
     }
 
     /// Closes a flow for the embedding program.
-    pub(super) fn close(&mut self, id: FlowId, cx: &Context<'_>) {
+    pub(super) fn close(&mut self, id: FlowId, cx: &mut Context<'_>) {
         self.own.forget_events(id);
+        self.probes.give_up(id, cx.hop);
         self.flows.close(Source::Own(id), cx.now + cx.limits.last_words);
     }
 

@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::{
     Context, Ending, Source,
-    flows::{Flow, Flows, Life, LocalFlowId},
+    flows::{Flow, Flows, Life, LocalFlowId, Way},
     told::Told,
 };
 use crate::{
@@ -274,7 +274,7 @@ impl Udp {
         cx.stats.count_to_client(payload.len());
         buf.extend_from_slice(payload);
         if let Some(flow) = flows.get_mut(Source::Udp(id)) {
-            flow.touch(cx.now);
+            flow.count(cx.now, Way::ToClient, payload.len() as u64);
             if !self.troubles.is_empty() {
                 self.on_success(id, flow);
             }

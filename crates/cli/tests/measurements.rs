@@ -1,0 +1,105 @@
+//! What users measure before they ask somebody else.
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod support;
+
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::Path};
+
+use serde_json::Value;
+
+use crate::support::{Scene, Server};
+
+const TOKEN: &str = "0123456789abcdef0123";
+
+/// A proxy with one user, who may reach loopback, and the file with its token.
+fn proxy(scene: &Scene) -> Server {
+    for (file, text) in
+        [("tokens", format!("alice {TOKEN}")), ("token", TOKEN.into()), ("bad", TOKEN.repeat(2))]
+    {
+        let file = scene.write(file, text);
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    scene.serve(
+        "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.0/8 --token-file tokens --write-ca ca.pem",
+    )
+}
+
+/// Checks that the documentation names exactly these keys, those of proxies with a point between.
+fn assert_is_documented(command: &str, object: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/commands.md");
+    let document = fs::read_to_string(path).unwrap();
+    let section = document.split(&format!("\n### `{command}`\n")).nth(1).unwrap();
+    let section = section.split("\n#").next().unwrap();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let cells = cells.map(|line| line.split(" | ").next().unwrap());
+    let documented =
+        cells.flat_map(|cell| cell.split('`').step_by(2)).filter(|key| !key.is_empty());
+    let mut documented: Vec<_> = documented.map(str::to_owned).collect();
+    let mut printed = Vec::new();
+    for (key, value) in object.as_object().unwrap() {
+        printed.push(key.clone());
+        let first = value.as_array().and_then(|all| all.first()).unwrap_or(value);
+        let inner = first.as_object().into_iter().flatten();
+        printed.extend(inner.map(|(inner, _)| format!("{key}.{inner}")));
+    }
+    documented.sort();
+    printed.sort();
+    assert_eq!(printed, documented);
+}
+
+#[test]
+fn a_ping_says_whether_and_when_the_proxy_and_a_target_answer() {
+    let scene = Scene::new();
+    let proxy = proxy(&scene);
+    let via = format!("--via https://{} --ca ca.pem", proxy.address);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap();
+
+    let said = scene.run(&format!("ping {via} --token-file token -c 2 -i 10ms")).succeeds();
+    for words in ["connected after", "1: ", "2: ", "2 requests, 2 answered, 0 failed", "(QUIC)"] {
+        assert!(said.contains(words), "no {words:?} in\n{said}");
+    }
+    assert!(
+        said.lines().all(|line| line.chars().count() <= 100) && !said.contains(TOKEN),
+        "{said}"
+    );
+
+    let line = format!("ping {via} --token-file token -c 3 -i 10ms {target} --json");
+    let result: Value = serde_json::from_str(&scene.run(&line).succeeds()).unwrap();
+    assert_eq!(result["target"], target.to_string());
+    assert_eq!((&result["answered"], &result["failed"]), (&3.into(), &0.into()));
+    assert!(result["min_ms"].as_f64() <= result["mean_ms"].as_f64());
+    assert!(result["proxies"][0]["handshake_ms"].as_f64() > Some(0.0));
+    assert_is_documented("tandem ping --json", &result);
+    // No byte was sent on the connections.
+    for _ in 0..3 {
+        let (mut program, _) = listener.accept().unwrap();
+        let read = std::io::read_to_string(&mut program);
+        assert!(read.map_or(true, |text| text.is_empty()));
+    }
+}
+
+#[test]
+fn a_ping_that_fails_says_why_and_what_to_do() {
+    let scene = Scene::new();
+    let proxy = proxy(&scene);
+    let via = format!("--via https://{} --ca ca.pem", proxy.address);
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (line, code, words) in [
+        (format!("{via} --token-file bad"), 1, &["valid token", "--token-file"][..]),
+        (via.clone(), 1, &["valid token", "--token-file"]),
+        (format!("{via} --token-file token {closed}"), 1, &["connection_refused", "host and port"]),
+        (format!("{via} --token-file token 10.0.0.1:80"), 1, &["10.0.0.1:80", "--allow-target"]),
+        (format!("--via https://{closed} --insecure"), 1, &["no program listens", "host and port"]),
+        (format!("{via} -c 0"), 2, &["--count", "1 to 100000"]),
+        (format!("{via} nonsense"), 2, &["nonsense", "HOST:PORT"]),
+        (String::new(), 2, &["--via <URL>"]),
+    ] {
+        let run = scene.run(&format!("ping -i 10ms --json {line}"));
+        run.fails(code, &[]);
+        for word in words {
+            assert!(run.stderr().contains(word), "{line}: no {word:?} in {}", run.stderr());
+        }
+        assert!(!run.stderr().contains(TOKEN));
+    }
+}
