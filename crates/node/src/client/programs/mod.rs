@@ -338,7 +338,8 @@ impl Programs {
         }
     }
 
-    /// Handles an event of the last hop's connection if it is about a TCP connection or a probe. Otherwise it returns the event.
+    /// Handles an event of the last hop's connection if it is about a TCP connection or a probe. Otherwise it returns
+    /// the event.
     pub(super) fn take_event(
         &mut self,
         event: h3::Event,
