@@ -34,6 +34,7 @@ mod qlog;
 mod redirect;
 mod screen;
 mod server;
+mod speedtest;
 mod text;
 mod through;
 mod tips;
@@ -109,6 +110,7 @@ enum Command {
     Origin(Box<server::Origin>),
     Get(Box<get::Get>),
     Ping(Box<ping::Ping>),
+    Speedtest(Box<speedtest::Speedtest>),
     #[cfg(feature = "pep-kernel")]
     Pep(Box<pep::PepCommand>),
     Top(Box<top::Top>),
@@ -135,6 +137,7 @@ impl Command {
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
             Self::Ping(ping) => ping.run(),
+            Self::Speedtest(speedtest) => speedtest.run(),
             #[cfg(feature = "pep-kernel")]
             Self::Pep(pep) => pep.run(),
             Self::Top(top) => top.run(),
@@ -157,7 +160,11 @@ impl Command {
             Self::Get(get) if get.is_quiet() => Level::ERROR,
             #[cfg(feature = "lab")]
             Self::Lab(_) | Self::Demo(_) => Level::WARN,
-            Self::Get(_) | Self::Ping(_) | Self::Top(_) | Self::Generate(_) => Level::WARN,
+            Self::Get(_)
+            | Self::Ping(_)
+            | Self::Speedtest(_)
+            | Self::Top(_)
+            | Self::Generate(_) => Level::WARN,
             _ => Level::INFO,
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     config::{HopVia, RepairSettings, RepairSetup, TransportSettings, transport_for},
     error::ConfigError,
     hops,
-    tls::{ClientTlsSettings, ClientTlsSetup},
+    tls::{ClientTls, ClientTlsSettings, ClientTlsSetup},
 };
 
 /// Flags of `tandem ping` and `tandem speedtest`, which `get` and `client` have too.
@@ -47,19 +47,21 @@ pub(crate) struct ThroughSettings {
 pub(crate) struct Through {
     pub(crate) hops: Vec<HopConfig>,
     pub(crate) limits: Limits,
+    /// TLS with proxies and origins.
+    pub(crate) tls: ClientTls,
 }
 
 impl ThroughSettings {
     /// Reads the files, and warns of what is not safe. `mode` is that of the tunnel to the nearest proxy.
-    pub(crate) fn read(&self, mode: Mode) -> Result<Through, ConfigError> {
+    pub(crate) fn read(&self, mode: Mode, repair: RepairSettings) -> Result<Through, ConfigError> {
         let setup = ClientTlsSetup::try_from(self.tls.clone())?;
         let tls = hops::read_when_written(self.retry, || setup.read())?;
-        let repair = RepairSetup::new(RepairSettings::default(), mode);
+        let repair = RepairSetup::new(repair, mode);
         let modes = hops::Modes::new((mode, mode.beyond()), repair, hops::group_streams(None));
         let transport = transport_for(self.transport.clone(), WorkFor::Tunnel)?;
         let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
         let hops = hops::read_when_written(self.retry, hops)?;
         setup.warn();
-        Ok(Through { hops, limits: hops::limits(self.timeout, self.retry, None) })
+        Ok(Through { hops, limits: hops::limits(self.timeout, self.retry, None), tls })
     }
 }

@@ -103,3 +103,37 @@ fn a_ping_that_fails_says_why_and_what_to_do() {
         assert!(!run.stderr().contains(TOKEN));
     }
 }
+
+#[test]
+fn a_speed_test_measures_both_directions_through_a_tunnel() {
+    let scene = Scene::new();
+    let proxy = proxy(&scene);
+    scene.write("root/page", "a page");
+    let origin = "origin --listen 127.0.0.1:0 --root root --write-ca ca2.pem";
+    let (origin, without) = (scene.serve(&format!("{origin} --speedtest")), scene.serve(origin));
+    let through = format!("--via https://{} --token-file token --insecure -t 500ms", proxy.address);
+    let line = format!("speedtest https://{} {through} --json", origin.address);
+    let result: Value = serde_json::from_str(&scene.run(&line).succeeds()).unwrap();
+    assert_is_documented("tandem speedtest --json", &result);
+    assert_eq!(result["hops"], 1);
+    for direction in ["download", "upload"] {
+        let measured = &result[direction];
+        assert!(measured["goodput_mbps"].as_f64() > Some(0.0), "{direction}: {measured}");
+        assert!(measured["rtt_loaded_ms"].as_f64() > Some(0.0), "{direction}: {measured}");
+        assert!(measured["sent_packets"].as_u64() > Some(0), "{direction}: {measured}");
+    }
+
+    let direct = "--insecure -t 500ms --only download";
+    let said =
+        scene.run(&format!("speedtest https://{}/page {direct}", without.address)).succeeds();
+    assert!(said.contains("without a tunnel") && said.contains("(6 B in "), "{said}");
+    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+
+    let has_none = scene.run(&format!("speedtest https://{} --insecure", without.address));
+    has_none.fails(1, &["/.well-known/tandem-speedtest: status 404", "--speedtest"]);
+    let refuses = format!("speedtest https://{}/page --insecure --only upload", without.address);
+    scene.run(&refuses).fails(1, &["status 405", "--speedtest"]);
+    let refused =
+        format!("speedtest https://{} {through}", origin.address).replace("token ", "bad ");
+    scene.run(&refused).fails(1, &["valid token", "--token-file"]);
+}

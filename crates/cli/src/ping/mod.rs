@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use self::{probing::Probing, summary::Summary};
 use crate::{
-    config::{Setting, Target, Within},
+    config::{RepairSettings, Setting, Target, Within},
     error::{CliError, TransferError},
     text,
     through::ThroughSettings,
@@ -117,7 +117,7 @@ struct Plan {
 impl Ping {
     /// Asks, and prints each answer and a summary.
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let through = self.through.read(Mode::Auto)?;
+        let through = self.through.read(Mode::Auto, RepairSettings::default())?;
         let plan = Plan {
             target: self.target,
             count: self.count.map_or(COUNT, |Within(count)| count),

@@ -41,7 +41,7 @@ use self::{
 pub use self::{
     config::{ClientConfig, FetchConfig, FlowConfig, ForwardConfig, HopConfig, Resume, Task},
     programs::{FlowEvent, FlowId, TcpService},
-    status::{ClientStatus, FlowKind, FlowPhase, FlowStatus, HopStatus},
+    status::{ClientStatus, EndToEndStatus, FlowKind, FlowPhase, FlowStatus, HopStatus},
     transfer::Choice,
 };
 pub use crate::mode::{Agreement, Oversize, Repair, TunnelMode};

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use tandem_units::ByteCount;
 
-use super::{Client, Work, chain::Hop};
+use super::{
+    Client, Work,
+    chain::{Hop, Peer},
+};
 use crate::{
     mode::Agreement,
     stats::{ConnectionStats, Stats},
@@ -18,6 +21,8 @@ pub struct ClientStatus {
     pub stats: Stats,
     /// The hops, the nearest proxy first.
     pub hops: Vec<HopStatus>,
+    /// The end-to-end connection of a transfer.
+    pub end_to_end: Option<EndToEndStatus>,
     /// The flows of programs, the one through which something passed last first.
     pub flows: Vec<FlowStatus>,
     /// How many flows there are, listed or not.
@@ -46,6 +51,15 @@ pub struct HopStatus {
     pub tunnel: Stats,
     /// The bytes of encoded payloads that wait for the proxy.
     pub queued: ByteCount,
+}
+
+/// The end-to-end connection of a transfer.
+#[derive(Clone, Debug)]
+pub struct EndToEndStatus {
+    /// The time that the handshake took. `None`: it is not complete.
+    pub handshake: Option<Duration>,
+    /// The connection as it is now.
+    pub connection: ConnectionStats,
 }
 
 /// A flow of a local program, or of the embedding program.
@@ -129,7 +143,19 @@ impl Client {
             Work::Transfer(_) => (Vec::new(), 0),
         };
         let hops = self.chain.hops.iter_mut().map(Hop::status).collect();
-        ClientStatus { stats, hops, flows, flows_open }
+        let end_to_end = self.chain.origin.as_mut().map(|origin| EndToEndStatus {
+            handshake: origin.handshake(),
+            connection: origin.stats(),
+        });
+        ClientStatus { stats, hops, end_to_end, flows, flows_open }
+    }
+
+    /// Asks the peers of all connections for an acknowledgement, so that the RTTs are fresh although this client may
+    /// have nothing to send.
+    pub fn ping(&mut self) {
+        for mut carrier in self.chain.peers().filter_map(Peer::carrier) {
+            carrier.quic().ping();
+        }
     }
 }
 

@@ -41,7 +41,13 @@ fn status(sent_bytes: u64, target: &str, now: Instant) -> ClientStatus {
     };
     let tcp = TcpStats { to_client_bytes: 5_000, opened: 2, ..TcpStats::default() };
     let stats = Stats { to_client_bytes: 1_000, tcp, ..Stats::default() };
-    ClientStatus { stats, hops: vec![hop(sent_bytes)], flows: vec![flow], flows_open: 1 }
+    ClientStatus {
+        stats,
+        hops: vec![hop(sent_bytes)],
+        end_to_end: None,
+        flows: vec![flow],
+        flows_open: 1,
+    }
 }
 
 fn shared(seen: Seen) -> Shared {
