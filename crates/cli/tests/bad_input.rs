@@ -45,7 +45,7 @@ fn wrong_flags_say_what_is_allowed() {
         ("ping --via https://p -c 0", &["--count", "1 to 100000"]),
         ("speedtest", &["<URL>"]),
         ("speedtest https://o -t 0", &["--time", "500ms to 1min"]),
-        ("speedtest https://o --mode rmdt", &["rmdt", "--via"]),
+        ("speedtest https://o --mode rmdt", &["rmdt", "needs via"]),
         ("ping --via https://p -i 1ms", &["--interval", "10ms"]),
         ("proxy --listen localhost", &["localhost", "127.0.0.1:4433"]),
         ("proxy --listen 127.0.0.1:0 --allow-target 10.0.0.0/99", &["10.0.0.0/99", "prefix"]),

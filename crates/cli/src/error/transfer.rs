@@ -24,7 +24,7 @@ pub(crate) enum TransferError {
     )]
     NoSpeedtest {
         /// The URL.
-        url: HttpsUrl,
+        url: StrangerText,
         /// The HTTP status code.
         status: u16,
     },

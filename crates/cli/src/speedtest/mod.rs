@@ -139,7 +139,7 @@ impl Speedtest {
         match error {
             TransferError::Client {
                 error: ClientError::Status { status: status @ (404 | 405), .. },
-            } => TransferError::NoSpeedtest { url: self.target(), status },
+            } => TransferError::NoSpeedtest { url: self.target().to_string().into(), status },
             error => error,
         }
     }
@@ -177,15 +177,10 @@ impl Speedtest {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{Args, FromArgMatches};
 
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        test: Speedtest,
-    }
+    use crate::help::independent_of_caller;
 
     #[test]
     fn a_url_without_a_path_stands_for_the_body_of_origins() {
@@ -194,8 +189,10 @@ mod tests {
             ("https://[::1]:4433/", "https://[::1]:4433/.well-known/tandem-speedtest"),
             ("https://o.example/large?x=1", "https://o.example/large?x=1"),
         ] {
-            let line = Line::try_parse_from(["speedtest", url]).unwrap();
-            assert_eq!(line.test.target().to_string(), target);
+            let command = Speedtest::augment_args(clap::Command::new("speedtest"));
+            let given = independent_of_caller(command).try_get_matches_from(["speedtest", url]);
+            let test = Speedtest::from_arg_matches(&given.unwrap()).unwrap();
+            assert_eq!(test.target().to_string(), target);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What operators see of a running server, and users of a running client ([ADR 52](../../../../docs/design/adr/0052-admin-listener.md)).
+//! What operators see of a running server, and users of a running client
+//! ([ADR 52](../../../../docs/design/adr/0052-admin-listener.md)).
 //!
 //! Each node leaves its state in a place of its own once a second. The main thread, which runs no node, reads
 //! these places and serves HTTP.
