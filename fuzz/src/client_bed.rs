@@ -198,7 +198,7 @@ impl ClientBed {
         let (listener, tcp) = awaited[at];
         self.listeners.insert(listener, None);
         self.programs.insert(tcp, Program::Open(0));
-        let result = Ok(SocketAddr::from(([127, 0, 0, 1], 41_000)));
+        let result = Ok(SocketAddr::from(([127, 0, 0, 1], 41_000)).into());
         self.feed(Input::Tcp(TcpInput::Opened { tcp, result }));
     }
 

@@ -40,6 +40,7 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         ClientError::NoAnswer { .. } => Some(
             "check host and port, that the server runs, and that UDP is let through on the way",
         ),
+        ClientError::NoStream { .. } => Some("close some of the programs that use the tunnel"),
         ClientError::Tls { reason, .. } => Some(after_tls(reason.unescaped())),
         ClientError::ConnectionLost { .. } => Some("try again; -v shows what was going on"),
         ClientError::Unsupported { .. } => Some("check that it is a CONNECT-UDP proxy (RFC 9298)"),
@@ -261,6 +262,7 @@ mod tests {
             (closed(Some(Cause::Month)), "next month"),
             (closed(None), "host and port of the target"),
             (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, "UDP"),
+            (ClientError::NoStream { peer: peer(), timeout: Duration::from_secs(1) }, "close"),
             (ClientError::Status { url: "https://o/".into(), status: 404 }, "path"),
             (ClientError::Status { url: "https://o/".into(), status: 405 }, "--takes-uploads"),
         ] {

@@ -10,7 +10,7 @@ use std::{
     future::pending,
     io::{self, ErrorKind, Read, Seek, Write},
     iter,
-    net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Child, Command, Stdio},
     sync::mpsc,
@@ -23,7 +23,7 @@ use socket2::SockRef;
 use tandem_net::{Application, DriverOptions, DriverStats};
 use tandem_node::{
     node::{Input, Node, Output},
-    tcp::{ListenerId, TcpId, TcpInput, TcpOutput},
+    tcp::{ListenerId, TcpAddresses, TcpId, TcpInput, TcpOutput},
 };
 
 use self::script::{LOOPBACK, Wants, block_on, run, script};
@@ -126,7 +126,8 @@ fn bytes_are_echoed_until_the_peer_ends_and_the_end_is_answered() {
                 }));
             }
             TcpInput::Opened { tcp, result } => {
-                assert!(result.unwrap().ip().is_loopback());
+                let addresses = result.unwrap();
+                assert!(addresses.peer.ip().is_loopback());
                 wants.read(tcp, 65_536);
             }
             TcpInput::Read { tcp, data } if data.is_empty() => {
@@ -166,7 +167,7 @@ fn the_node_reads_on_after_it_has_ended_its_own_direction() {
     let mut answer = Vec::new();
     let node = connecting(address, |input, wants| match input {
         TcpInput::Opened { tcp, result } => {
-            assert_eq!(result, Ok(address));
+            assert_eq!(result, Ok(address.into()));
             wants.write(tcp, "question");
             wants.tcp(TcpOutput::Finish(tcp));
             wants.write(tcp, "too late");
@@ -360,7 +361,7 @@ fn connections_are_accepted_one_by_one_in_their_order() {
             }
             TcpInput::Opened { tcp, result } => {
                 assert_eq!(tcp.0, accepted.len() as u64, "there is no answer without a request");
-                accepted.push(result.unwrap());
+                accepted.push(result.unwrap().peer);
                 if accepted.len() == CLIENTS {
                     wants.close();
                 } else {
@@ -391,7 +392,7 @@ fn the_wildcard_of_ipv6_accepts_ipv4_too() {
             }
             TcpInput::Listening { .. } => wants.close(), // there is no IPv6 on this machine
             TcpInput::Opened { result, .. } => {
-                seen = Some(result.unwrap());
+                seen = Some(result.unwrap().peer);
                 wants.close();
             }
             other => panic!("{other:?}"),
@@ -663,7 +664,9 @@ fn run_without_descriptors() {
                 wants.accept(TCP);
             }
             Input::Tcp(TcpInput::Opened { tcp: TCP, result }) => {
-                assert_eq!(result, Ok(client.as_ref().unwrap().local_addr().unwrap()));
+                let local = Some(Ipv4Addr::LOCALHOST.into());
+                let peer = client.as_ref().unwrap().local_addr().unwrap();
+                assert_eq!(result, Ok(TcpAddresses { peer, local }));
                 wants.close();
             }
             Input::Tcp(TcpInput::Opened { result, .. }) => {
@@ -692,7 +695,7 @@ fn run_with_stdio() {
         |wants| wants.tcp(TcpOutput::OpenStdio(TCP)),
         |input, wants| match input {
             TcpInput::Opened { tcp, result } => {
-                assert!(result.unwrap().ip().is_unspecified());
+                assert!(result.unwrap().peer.ip().is_unspecified());
                 wants.write(tcp, BEGIN);
                 wants.read(tcp, 65_536);
             }

@@ -336,6 +336,14 @@ pub enum ClientError {
         /// The longest wait for an answer.
         timeout: Duration,
     },
+    /// The proxy did not allow one more request stream in time (RFC 9000 §4.6), because too many are in use.
+    #[error("{peer} allows no more flows at a time: all were in use for {timeout:?}")]
+    NoStream {
+        /// The authority of the proxy.
+        peer: String,
+        /// The longest wait for a stream.
+        timeout: Duration,
+    },
     /// The client or the peer did not accept a certificate, or TLS failed for another reason.
     #[error("TLS with {peer} failed: {reason}")]
     Tls {
@@ -451,6 +459,7 @@ impl ClientError {
             Self::Tls { .. } | Self::Unsupported { .. } | Self::Protocol { .. } => has_worked,
             Self::Refusing { .. }
             | Self::NoAnswer { .. }
+            | Self::NoStream { .. }
             | Self::ConnectionLost { .. }
             | Self::FlowClosed { .. } => true,
             Self::Listen { .. }
@@ -553,6 +562,7 @@ mod tests {
         for (error, at_start, later) in [
             (ClientError::Refusing { peer: peer(), kind }, true, true),
             (ClientError::NoAnswer { peer: peer(), timeout: Duration::from_secs(1) }, true, true),
+            (ClientError::NoStream { peer: peer(), timeout: Duration::from_secs(1) }, true, true),
             (refused(503, ""), true, true),
             (refused(429, ""), true, true),
             (refused(504, "p; error=dns_timeout"), true, true),

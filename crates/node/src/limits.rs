@@ -106,9 +106,12 @@ pub struct Limits {
     pub held_bytes: usize,
     /// The length of the value of one capsule in bytes: the largest UDP payload and its Context ID.
     pub capsule: usize,
-    /// The number of local peers of all listening UDP sockets of a client, each of which is a flow,
-    /// and also the number of flows that the embedding program may open itself.
+    /// The number of UDP flows of all local programs of a client, and also the number of flows that the embedding
+    /// program may open itself.
     pub local_flows: usize,
+    /// The number of TCP connections of all local programs of a client. Those for which the proxy allows no stream wait
+    /// during [`request_wait`](Self::request_wait) and are then refused.
+    pub local_connections: usize,
     /// The number of payloads of one flow that wait for the embedding program, if it opened the flow
     /// itself, at each of two places: in the client, and in a channel of the program. A program that
     /// does nothing for 20 ms at 100 Mbit/s loses none.
@@ -306,6 +309,7 @@ impl Default for Limits {
             held_bytes: 64_000_000,
             capsule: 65_527 + 8,
             local_flows: 1024,
+            local_connections: 4096,
             flow_queue: 256,
             read_ahead: 256 * 1024,
             upload: Self::UPLOAD,

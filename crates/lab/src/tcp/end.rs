@@ -235,7 +235,8 @@ impl End {
     pub(crate) fn next_input(&mut self) -> Option<TcpInput> {
         let tcp = self.name?;
         if let Some(result) = self.opened.take() {
-            return Some(TcpInput::Opened { tcp, result: result.map_err(Into::into) });
+            let result = result.map(Into::into).map_err(Into::into);
+            return Some(TcpInput::Opened { tcp, result });
         }
         match self.state {
             TcpState::Failed(error) if self.received.is_empty() || !self.unsent.is_empty() => {

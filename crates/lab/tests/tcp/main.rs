@@ -7,6 +7,7 @@
 mod bed;
 mod ends;
 mod failures;
+mod household;
 mod networks;
 mod refusals;
 #[path = "../tunnel/scenario.rs"]

@@ -34,7 +34,7 @@ use tandem_node::{
     OsError,
     rounds::{Party, Rounds},
     seldom::Seldom,
-    tcp::{ListenerId, TcpId, TcpInput, TcpOutput},
+    tcp::{ListenerId, TcpAddresses, TcpId, TcpInput, TcpOutput},
 };
 use tracing::{debug, warn};
 
@@ -245,8 +245,9 @@ impl Tcp {
             Poll::Pending => {}
             Poll::Ready(Ok((stream, peer))) => {
                 entry.wanted = None;
+                let local = stream.local_addr().ok().map(|local| local.ip().to_canonical());
                 self.insert(tcp, Stream::from_tcp(stream), ConnectionStage::Open);
-                self.opened(tcp, peer, stats);
+                self.opened(tcp, TcpAddresses { peer, local }, stats);
             }
             // The peer gave up before the node took the connection.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {
@@ -285,10 +286,10 @@ impl Tcp {
         self.connections.insert(tcp, Connection::new(stream, stage, waker));
     }
 
-    fn opened(&mut self, tcp: TcpId, peer: SocketAddr, stats: &mut DriverStats) {
+    fn opened(&mut self, tcp: TcpId, addresses: TcpAddresses, stats: &mut DriverStats) {
         stats.tcp_opened += 1;
-        debug!(?tcp, %peer, "TCP connection opened");
-        self.answers.push(TcpInput::Opened { tcp, result: Ok(peer) });
+        debug!(?tcp, peer = %addresses.peer, "TCP connection opened");
+        self.answers.push(TcpInput::Opened { tcp, result: Ok(addresses) });
         self.check_later();
     }
 
@@ -328,7 +329,7 @@ impl Tcp {
                 Poll::Pending => return None,
                 Poll::Ready(Ok(())) => {
                     entry.stage = ConnectionStage::Open;
-                    self.opened(tcp, peer, stats);
+                    self.opened(tcp, peer.into(), stats);
                 }
                 Poll::Ready(Err(error)) => {
                     self.connections.remove(&tcp);

@@ -31,6 +31,7 @@ use super::{
     observed::{HEADERS, Observer},
     pep::Passage,
     receiver::{Receiver, UNREAD_MAX},
+    stream_credit::StreamCredit,
 };
 use crate::{beside::Path, node::Transmit, seal::Secrets, stats::ConnectionStats, status::Glance};
 
@@ -74,6 +75,7 @@ pub(crate) struct Connection {
     acks: AckGate,
     /// The receiving sides of the streams.
     receiver: Receiver,
+    credit: StreamCredit,
     /// The limit that [`Connection::hold_burst`] set last.
     send_window: u64,
     /// How the last packet with a short header came.
@@ -117,11 +119,13 @@ impl Connection {
         let acks = AckGate::new(acks);
         let has_qlog = hooks.observer.has_qlog();
         let is_client = inner.side().is_client();
+        let credit = StreamCredit::new(&inner);
         Self {
             inner,
             hooks,
             acks,
             receiver,
+            credit,
             send_window: 0,
             at: None,
             moves: 0,
@@ -143,6 +147,16 @@ impl Connection {
             Direction::Unidirectional => Dir::Uni,
         };
         self.inner.streams().open(dir).map(|id| StreamId(id.into()))
+    }
+
+    /// Takes the streams of one direction that the peer has opened.
+    pub(super) fn accept(&mut self, dir: Dir, mut opened: impl FnMut(StreamId)) {
+        while let Some(stream) = self.inner.streams().accept(dir) {
+            if dir == Dir::Bi {
+                self.credit.on_opened();
+            }
+            opened(StreamId(stream.into()));
+        }
     }
 
     /// Reads at most `max` bytes.
@@ -489,6 +503,9 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         self.hooks.deliveries.settle_unsent();
+        if self.credit.update(&mut self.inner) {
+            self.acks.open();
+        }
         if self.acks.holds(now) {
             return None;
         }

@@ -26,6 +26,7 @@ mod reassembly;
 mod receiver;
 mod returning;
 mod steering;
+mod stream_credit;
 #[cfg(test)]
 mod tests;
 mod undecided;

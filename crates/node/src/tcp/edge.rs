@@ -4,7 +4,10 @@
 //! gave have left ([`TcpInput::Written`]). A connection that is slow therefore costs neither the node
 //! nor the driver more memory than the node chose.
 
-use std::{io, net::SocketAddr};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
 
 use bytes::Bytes;
 
@@ -79,6 +82,22 @@ pub enum TcpOutput {
     FindUdpPorts(TcpId),
 }
 
+/// The addresses of an open TCP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpAddresses {
+    /// The peer's address. That of the standard input is unspecified.
+    pub peer: SocketAddr,
+    /// The local address at which the peer has reached this host. `None`: this host has opened the connection, or the
+    /// operating system does not say it.
+    pub local: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for TcpAddresses {
+    fn from(peer: SocketAddr) -> Self {
+        Self { peer, local: None }
+    }
+}
+
 /// What a node learns about TCP connections.
 #[derive(Debug)]
 pub enum TcpInput {
@@ -93,10 +112,10 @@ pub enum TcpInput {
     Opened {
         /// The connection.
         tcp: TcpId,
-        /// The peer's address, or the error of the operating system, after which the connection is
-        /// forgotten. If the host has run out of descriptors, memory or ports, the error is
-        /// `QuotaExceeded`. A failed `accept` is repeated by the driver and is never an answer.
-        result: Result<SocketAddr, OsError>,
+        /// Its addresses, or the error of the operating system, after which the connection is forgotten. If the host
+        /// has run out of descriptors, memory or ports, the error is `QuotaExceeded`. A failed `accept` is repeated by
+        /// the driver and is never an answer.
+        result: Result<TcpAddresses, OsError>,
     },
     /// The answer to [`TcpOutput::Read`]: at least one byte, or none after the peer's FIN.
     Read {

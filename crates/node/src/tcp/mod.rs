@@ -5,7 +5,7 @@ mod framing;
 mod socket;
 mod splice;
 
-pub use self::edge::{ListenerId, TcpId, TcpInput, TcpOutput};
+pub use self::edge::{ListenerId, TcpAddresses, TcpId, TcpInput, TcpOutput};
 pub(crate) use self::{
     framing::{Form, Next},
     socket::Socket,

@@ -103,6 +103,7 @@ impl From<&ClientError> for Refusal {
             }
             ClientError::NoAnswer { .. } => Self::of(SocksReply::GeneralFailure, 504, words),
             ClientError::Socket(_)
+            | ClientError::NoStream { .. }
             | ClientError::Refusing { .. }
             | ClientError::ConnectionLost { .. }
             | ClientError::Resolve { .. }

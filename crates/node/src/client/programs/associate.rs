@@ -35,14 +35,17 @@ use crate::{
 
 /// The name of a flow of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::client) struct AssociateId(u64);
+pub(in crate::client) struct AssociateId {
+    /// The socket of the association.
+    pub(in crate::client) socket: SocketId,
+    number: u64,
+}
 
 /// The associations of all programs.
 #[derive(Debug, Default)]
 pub(super) struct Associations {
     by_socket: BTreeMap<SocketId, Association>,
-    /// The association of each flow, and the header of its datagrams for the program.
-    by_flow: BTreeMap<AssociateId, (SocketId, Bytes)>,
+    by_flow: BTreeMap<AssociateId, FlowToTarget>,
     next_flow: u64,
     /// The connections of associations on loopback, and the ports of their users.
     owners: Owners,
@@ -50,11 +53,21 @@ pub(super) struct Associations {
     warning: Seldom,
 }
 
+/// What is known of the flow to one target.
+#[derive(Debug)]
+struct FlowToTarget {
+    /// The header of datagrams from the target to the program.
+    header: Bytes,
+    /// The address of the program that sent to the target last, which gets its answers. A program may have several.
+    program: SocketAddr,
+}
+
 #[cfg(test)]
 impl Associations {
-    /// The program's address, once it is known.
+    /// The address to which the answers of the only target go, once it is known.
     pub(super) fn program_of(&self, socket: SocketId) -> Option<SocketAddr> {
-        self.by_socket.get(&socket)?.program
+        let mut flows = self.by_flow.iter().filter(|(id, _)| id.socket == socket);
+        flows.next().map(|(_, flow)| flow.program)
     }
 
     /// Whether nothing is kept for any program.
@@ -69,11 +82,8 @@ struct Association {
     tcp: TcpId,
     /// The program's host, from which alone datagrams are taken.
     host: IpAddr,
-    /// The port of which the program has said that it will use it.
-    stated: Option<u16>,
-    /// The program's address, once it is known: on loopback the last one that its user has sent from, elsewhere the
-    /// first one.
-    program: Option<SocketAddr>,
+    /// The only port that is served, if the program has said which one it will use. `None`: each port of its host.
+    only: Option<u16>,
     /// The flow to each target, by the header that names it.
     flows: BTreeMap<Bytes, AssociateId>,
 }
@@ -86,8 +96,7 @@ impl Associations {
 
     /// The TCP connection of the program whose association has this flow.
     pub(super) fn tcp_of_flow(&self, flow: AssociateId) -> Option<TcpId> {
-        let (socket, _) = self.by_flow.get(&flow)?;
-        self.tcp_of(*socket)
+        self.tcp_of(flow.socket)
     }
 
     /// Opens the socket of an association at this address, for a program on `host` that will send `from` there, as far
@@ -101,11 +110,12 @@ impl Associations {
         cx: &mut Context<'_>,
     ) {
         let socket = cx.open_socket(SocketKind::Listen(SocketAddr::new(listen, 0)));
-        // The program may not know its own address, or one behind a NAT.
-        let stated = Some(from.port()).filter(|port| *port != 0);
-        let program = stated.map(|port| SocketAddr::new(host, port));
+        // RFC 1928 §7: "The server MAY use this information to limit access to the association." Many programs say
+        // where they want to send instead, or do not know their own address. On loopback the port's owner is known.
+        let is_own = from.ip().to_canonical() == host.to_canonical() && from.port() != 0;
+        let only = Some(from.port()).filter(|_| is_own && !host.to_canonical().is_loopback());
         let flows = BTreeMap::new();
-        self.by_socket.insert(socket, Association { tcp, host, stated, program, flows });
+        self.by_socket.insert(socket, Association { tcp, host, only, flows });
     }
 
     /// Sends a datagram of a program to its target. Datagrams that are not for an association are
@@ -124,7 +134,7 @@ impl Associations {
         let (tcp, port) = (association.tcp, received.remote.port());
         let host = association.host.to_canonical();
         let is_other_host = received.remote.ip().to_canonical() != host;
-        if is_other_host || association.stated.is_some_and(|stated| stated != port) {
+        if is_other_host || association.only.is_some_and(|only| only != port) {
             cx.stats.dropped.unknown_flow += 1;
             return None;
         }
@@ -137,10 +147,8 @@ impl Associations {
                 }
             }
             self.ask_for_owners(cx);
-        } else if association.program.is_none_or(|program| program == received.remote) {
-            self.relay(received, flows, cx);
         } else {
-            cx.stats.dropped.unknown_flow += 1;
+            self.relay(received, flows, cx);
         }
         None
     }
@@ -184,8 +192,8 @@ impl Associations {
         let Some(association) = self.by_socket.get_mut(&received.socket) else {
             return impossible("what waits for the owner of a port goes with its association");
         };
-        association.program = Some(received.remote);
-        let (socket, datagram) = (received.socket, received.payload.freeze());
+        let (socket, program) = (received.socket, received.remote);
+        let datagram = received.payload.freeze();
         let decoded = decode_datagram(&datagram);
         let target = decoded.ok().and_then(|(address, payload)| {
             Some((address.to_target().ok()?, datagram.slice_ref(payload)))
@@ -196,10 +204,13 @@ impl Associations {
         };
         let header = datagram.slice(..datagram.len() - payload.len());
         let flow = if let Some(&flow) = association.flows.get(&header) {
+            if let Some(known) = self.by_flow.get_mut(&flow) {
+                known.program = program;
+            }
             flow
         } else {
             let config = FlowConfig::new(target.host(), target.port());
-            match self.open_flow(socket, &header, config, flows, cx) {
+            match self.open_flow((socket, program), &header, config, flows, cx) {
                 Ok(flow) => flow,
                 Err(error) => {
                     trace!(%error, "a datagram of a program was dropped");
@@ -215,7 +226,7 @@ impl Associations {
 
     fn open_flow(
         &mut self,
-        socket: SocketId,
+        (socket, program): (SocketId, SocketAddr),
         header: &Bytes,
         config: FlowConfig,
         flows: &mut Flows,
@@ -224,21 +235,22 @@ impl Associations {
         if !cx.is_running {
             return Err(FlowError::NotOpen);
         }
+        let service = Service::Udp;
+        service.check_target(&config.host, config.port)?;
+        if !flows.make_place(socket, cx) {
+            return Err(FlowError::TooMany { most: cx.limits.local_flows });
+        }
         self.next_flow += 1;
-        let flow = AssociateId(self.next_flow);
-        flows.open(
-            Source::Associate(flow),
-            Request::new(Service::Udp, config),
-            cx.limits,
-            cx.hop,
-        )?;
+        let flow = AssociateId { socket, number: self.next_flow };
+        flows.insert(Source::Associate(flow), Request::new(service, config));
+        flows.request_if_room(Source::Associate(flow), cx);
         cx.stats.flows += 1;
         // The header must not keep the whole datagram in memory.
         let header = Bytes::copy_from_slice(header);
         if let Some(association) = self.by_socket.get_mut(&socket) {
             association.flows.insert(header.clone(), flow);
         }
-        self.by_flow.insert(flow, (socket, header));
+        self.by_flow.insert(flow, FlowToTarget { header, program });
         Ok(flow)
     }
 
@@ -248,29 +260,32 @@ impl Associations {
         flow: AssociateId,
         payload: &[u8],
         buf: &mut Vec<u8>,
+        flows: &mut Flows,
         cx: &mut Context<'_>,
     ) -> Option<Output> {
-        let (socket, header) = self.by_flow.get(&flow)?;
-        let association = self.by_socket.get(socket)?;
+        if let Some(flow) = flows.get_mut(Source::Associate(flow)) {
+            flow.on_received(cx.now, payload.len());
+        }
+        let FlowToTarget { header, program } = self.by_flow.get(&flow)?;
         let (address, _) = decode_datagram(header).ok()?;
         encode_datagram_header(&address, buf);
         buf.extend_from_slice(payload);
         cx.stats.count_to_client(payload.len());
         let transmit = Transmit {
-            destination: association.program?,
+            destination: *program,
             src_ip: None,
             ecn: None,
             size: buf.len(),
             segment_size: None,
         };
-        Some(Output::Transmit { socket: *socket, transmit })
+        Some(Output::Transmit { socket: flow.socket, transmit })
     }
 
     /// Forgets a flow that the proxy has ended. The next datagram opens another one.
     pub(super) fn forget(&mut self, flow: AssociateId) {
         // The association may have ended before its flows.
-        let Some((socket, header)) = self.by_flow.remove(&flow) else { return };
-        if let Some(association) = self.by_socket.get_mut(&socket) {
+        let Some(FlowToTarget { header, .. }) = self.by_flow.remove(&flow) else { return };
+        if let Some(association) = self.by_socket.get_mut(&flow.socket) {
             association.flows.remove(&header);
         }
     }

@@ -13,7 +13,10 @@ use std::{
 use bytes::Bytes;
 use tandem_wire::Code;
 
-use super::{AssociateId, Context, FlowId};
+use super::{
+    AssociateId, Context, FlowId,
+    room::{ANSWERED, Room},
+};
 use crate::{
     client::{
         Choice,
@@ -35,7 +38,7 @@ pub(in crate::client) struct LocalFlowId {
     pub(in crate::client) program: SocketAddr,
 }
 
-/// Who is behind a flow. It is also the name of the flow. Flows that wait are requested in this order.
+/// Who is behind a flow. It is also the name of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::client) enum Source {
     /// Nobody yet. The flow was requested ahead of the programs of this UDP listener, to find out whether the proxy
@@ -112,6 +115,14 @@ pub(super) struct Flow {
     pub(super) to_client_bytes: u64,
     /// `None`: no payload has passed. That of a TCP connection begins when its program asks for it.
     pub(super) activity: Option<Activity>,
+    /// The number of payloads of the program.
+    pub(super) sent: u32,
+    /// The number of payloads of the target.
+    pub(super) received: u32,
+    /// Whether the program has sent again after a while.
+    pub(super) goes_on: bool,
+    /// Flows that began later have larger numbers.
+    number: u64,
     /// Whether the first payload began a QUIC connection. `None`: there was no payload yet.
     begins_quic: Option<bool>,
     /// Whether an event has said that payloads do not fit.
@@ -121,7 +132,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    fn new(request: Request) -> Self {
+    fn new(request: Request, number: u64) -> Self {
         Self {
             request,
             life: Life::Waiting,
@@ -130,9 +141,36 @@ impl Flow {
             to_target_bytes: 0,
             to_client_bytes: 0,
             activity: None,
+            sent: 0,
+            received: 0,
+            goes_on: false,
+            number,
             begins_quic: None,
             is_oversize_told: false,
             queued: 0,
+        }
+    }
+
+    /// Notes that a payload of the program passes.
+    fn on_sent(&mut self, now: Instant, len: usize) {
+        self.sent = self.sent.saturating_add(1);
+        let began = self.activity.map_or(now, |activity| activity.began);
+        self.goes_on |= now > began + ANSWERED;
+        self.count(now, Way::ToTarget, len as u64);
+    }
+
+    /// Notes that a payload of the target passes.
+    pub(super) fn on_received(&mut self, now: Instant, len: usize) {
+        self.received = self.received.saturating_add(1);
+        self.count(now, Way::ToClient, len as u64);
+    }
+
+    /// Notes that bytes pass.
+    pub(super) fn count(&mut self, now: Instant, way: Way, len: u64) {
+        self.touch(now);
+        match way {
+            Way::ToTarget => self.to_target_bytes += len,
+            Way::ToClient => self.to_client_bytes += len,
         }
     }
 
@@ -141,13 +179,9 @@ impl Flow {
         self.activity.get_or_insert(Activity { began: now, last: now }).last = now;
     }
 
-    /// Notes that a payload of this length passes.
-    pub(super) fn count(&mut self, now: Instant, way: Way, len: u64) {
-        self.touch(now);
-        match way {
-            Way::ToTarget => self.to_target_bytes += len,
-            Way::ToClient => self.to_client_bytes += len,
-        }
+    /// Whether it carries a QUIC connection, as far as is known.
+    pub(super) fn is_quic(&self) -> bool {
+        self.request.carries_quic || self.begins_quic == Some(true)
     }
 
     /// Lets the payloads of a QUIC connection leave the tunnel in their order, if the request could not say that the
@@ -159,21 +193,26 @@ impl Flow {
     }
 }
 
-/// All flows of programs. It has at most [`Limits::local_flows`] of each of three
-/// kinds: of UDP listeners, of the embedding program and associations, and of TCP connections.
+/// All flows of programs. There are at most [`Limits::local_flows`] of UDP listeners and associations together, and as
+/// many of the embedding program.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     all: BTreeMap<Source, Flow>,
-    /// The flows that wait to be requested.
-    waiting: BTreeSet<Source>,
+    /// The flows that wait to be requested, with their numbers.
+    waiting: BTreeSet<(u64, Source)>,
+    /// The number of the next flow.
+    next: u64,
+    pub(super) room: Room,
     /// The flows that their programs have closed, in the order of their ends.
     closing: BTreeSet<(Instant, Source)>,
     /// The request streams of TCP connections. The hop knows those of UDP payloads.
     tcp_streams: BTreeMap<StreamId, TcpId>,
-    /// The number of flows of UDP listeners.
-    of_listeners: usize,
-    /// The number of flows of the embedding program and of associations.
+    /// The number of flows of UDP listeners and associations.
+    of_programs: usize,
+    /// The number of flows of the embedding program.
     own: usize,
+    /// The number of request streams of UDP payloads.
+    udp_streams: usize,
 }
 
 impl Flows {
@@ -205,14 +244,29 @@ impl Flows {
         self.tcp_streams.values().copied().collect()
     }
 
-    /// The number of flows of UDP listeners.
-    pub(super) const fn of_listeners(&self) -> usize {
-        self.of_listeners
+    /// All flows.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Source, &Flow)> {
+        self.all.iter()
+    }
+
+    /// The number of flows of UDP listeners and associations.
+    pub(super) const fn of_programs(&self) -> usize {
+        self.of_programs
     }
 
     /// The number of flows of UDP payloads.
     pub(super) const fn len(&self) -> usize {
-        self.of_listeners + self.own
+        self.of_programs + self.own
+    }
+
+    /// The number of request streams of UDP payloads.
+    pub(super) const fn udp_streams(&self) -> usize {
+        self.udp_streams
+    }
+
+    /// The number of request streams.
+    pub(super) fn streams(&self) -> usize {
+        self.udp_streams + self.tcp_streams.len()
     }
 
     /// All flows.
@@ -222,18 +276,20 @@ impl Flows {
 
     fn count(&mut self, source: Source) -> Option<&mut usize> {
         match source {
-            Source::Udp(_) => Some(&mut self.of_listeners),
-            Source::Own(_) | Source::Associate(_) => Some(&mut self.own),
+            Source::Udp(_) | Source::Associate(_) => Some(&mut self.of_programs),
+            Source::Own(_) => Some(&mut self.own),
             Source::Ahead(_) | Source::Tcp(_) => None, // the listeners and the connections are counted instead
         }
     }
 
     /// Adds a flow that waits to be requested.
     pub(super) fn insert(&mut self, source: Source, request: Request) {
-        if self.all.insert(source, Flow::new(request)).is_some() {
+        let number = self.next;
+        self.next += 1;
+        if self.all.insert(source, Flow::new(request, number)).is_some() {
             return impossible("a flow has a name of its own");
         }
-        self.waiting.insert(source);
+        self.waiting.insert((number, source));
         if let Some(count) = self.count(source) {
             *count += 1;
         }
@@ -242,7 +298,7 @@ impl Flows {
     /// Removes a flow, whose request stream has ended or is ended by the caller.
     pub(super) fn remove(&mut self, source: Source) -> Option<Flow> {
         let flow = self.all.remove(&source)?;
-        self.on_left(source, flow.life);
+        self.on_left(source, flow.number, flow.life);
         if let Some(count) = self.count(source) {
             *count -= 1;
         }
@@ -254,33 +310,39 @@ impl Flows {
         let Some(flow) = self.all.get_mut(&source) else {
             return impossible("only a flow that is there moves on");
         };
-        let left = mem::replace(&mut flow.life, life);
-        self.on_left(source, left);
+        let (number, left) = (flow.number, mem::replace(&mut flow.life, life));
+        self.on_left(source, number, left);
         match (life, source) {
-            (Life::Waiting, _) => drop(self.waiting.insert(source)),
-            (Life::Closing(_, until), _) => drop(self.closing.insert((until, source))),
+            (Life::Waiting, _) => drop(self.waiting.insert((number, source))),
             (Life::Requested(stream) | Life::Granted(stream), Source::Tcp(tcp)) => {
                 self.tcp_streams.insert(stream, tcp);
             }
-            (Life::Requested(_) | Life::Granted(_) | Life::Idle, _) => {}
+            (Life::Closing(_, until), _) => {
+                self.closing.insert((until, source));
+                self.udp_streams += 1;
+            }
+            (Life::Requested(_) | Life::Granted(_), _) => self.udp_streams += 1,
+            (Life::Idle, _) => {}
         }
     }
 
     /// Forgets what is known of a flow in a part of its life that is over.
-    fn on_left(&mut self, source: Source, life: Life) {
-        match life {
-            Life::Waiting => drop(self.waiting.remove(&source)),
-            Life::Closing(_, until) => drop(self.closing.remove(&(until, source))),
-            Life::Requested(stream) | Life::Granted(stream) => {
-                if matches!(source, Source::Tcp(_)) {
-                    self.tcp_streams.remove(&stream);
-                }
+    fn on_left(&mut self, source: Source, number: u64, life: Life) {
+        match (life, source) {
+            (Life::Waiting, _) => drop(self.waiting.remove(&(number, source))),
+            (Life::Requested(stream) | Life::Granted(stream), Source::Tcp(_)) => {
+                self.tcp_streams.remove(&stream);
             }
-            Life::Idle => {}
+            (Life::Closing(_, until), _) => {
+                self.closing.remove(&(until, source));
+                self.udp_streams -= 1;
+            }
+            (Life::Requested(_) | Life::Granted(_), _) => self.udp_streams -= 1,
+            (Life::Idle, _) => {}
         }
     }
 
-    /// Opens a flow for the embedding program or an association. It is requested at once if the tunnel is up.
+    /// Opens a flow for the embedding program. It is requested at once if the tunnel is up.
     ///
     /// # Errors
     ///
@@ -302,7 +364,7 @@ impl Flows {
         }
         self.insert(source, request);
         if hop.is_up {
-            self.request_waiting(hop);
+            self.request_waiting_own(hop);
         }
         Ok(())
     }
@@ -316,30 +378,38 @@ impl Flows {
         let may_ask = hop.is_up || matches!(source, Source::Ahead(_));
         let stream =
             may_ask.then(|| hop.request(&flow.request, Carries::Program(source))).flatten();
+        if may_ask && stream.is_none() {
+            self.no_more_streams(hop);
+        }
         self.set_life(source, stream.map_or(Life::Waiting, Life::Requested));
         stream.is_some()
     }
 
-    /// Requests the flows of UDP payloads that wait. `false`: the proxy allows no more streams at the moment.
-    pub(super) fn request_waiting(&mut self, hop: &mut Hop) -> bool {
-        while let Some(&source) = self.waiting.first().filter(|it| !matches!(it, Source::Tcp(_))) {
+    /// Requests the flows of the embedding program that wait, as far as the proxy allows more streams.
+    pub(super) fn request_waiting_own(&mut self, hop: &mut Hop) {
+        let own = |source: &Source| matches!(source, Source::Own(_));
+        for source in self.waiting(own) {
             if !self.request(source, hop) {
-                return false;
+                return;
             }
         }
-        true
+    }
+
+    /// The flows that wait to be requested and for which this is true. Those that began first come first.
+    pub(super) fn waiting(&self, is_meant: impl Fn(&Source) -> bool) -> Vec<Source> {
+        self.waiting.iter().map(|(_, source)| *source).filter(|source| is_meant(source)).collect()
     }
 
     /// The flows of UDP listeners that wait to be requested.
     pub(super) fn waiting_udp(&self) -> Vec<LocalFlowId> {
         let udp = |source: &Source| if let Source::Udp(id) = source { Some(*id) } else { None };
-        self.waiting.iter().filter_map(udp).collect()
+        self.waiting.iter().filter_map(|(_, source)| udp(source)).collect()
     }
 
     /// The TCP connections that wait to be requested.
     pub(super) fn waiting_tcp(&self) -> Vec<TcpId> {
         let tcp = |source: &Source| if let Source::Tcp(tcp) = source { Some(*tcp) } else { None };
-        self.waiting.iter().filter_map(tcp).collect()
+        self.waiting.iter().filter_map(|(_, source)| tcp(source)).collect()
     }
 
     /// Gives a flow that was requested ahead to a program.
@@ -396,7 +466,7 @@ impl Flows {
         cx: &mut Context<'_>,
     ) -> Result<(), FlowError> {
         let flow = self.all.get_mut(&source).ok_or(FlowError::NotOpen)?;
-        flow.count(cx.now, Way::ToTarget, payload.as_ref().len() as u64);
+        flow.on_sent(cx.now, payload.as_ref().len());
         let is_first = flow.begins_quic.is_none();
         if is_first {
             flow.begins_quic = Some(quic::is_first_of_client(payload.as_ref()));
@@ -428,7 +498,8 @@ impl Flows {
             cx.stats.dropped.unknown_flow += 1;
         }
         if flow.life == Life::Idle {
-            self.request(source, cx.hop);
+            self.set_life(source, Life::Waiting);
+            self.request_if_room(source, cx);
         }
         if is_kept { Ok(()) } else { Err(FlowError::QueueFull) }
     }
@@ -445,12 +516,14 @@ impl Flows {
         }
     }
 
-    /// When the next closed flow ends.
+    /// When the next closed flow ends, or flows that wait may have room.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.closing.first().map(|(until, _)| *until)
+        let closing = self.closing.first().map(|(until, _)| *until);
+        quic::earliest(closing, self.room.next_timeout())
     }
 
-    /// Closes the request streams of closed flows whose last payloads have left.
+    /// Closes the request streams of closed flows whose last payloads have left, and looks for room for those that
+    /// wait.
     pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         while let Some(&(until, source)) = self.closing.first()
             && until <= cx.now
@@ -459,6 +532,7 @@ impl Flows {
                 cx.hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
             }
         }
+        self.look_for_room(cx);
     }
 
     /// Removes the flows of UDP listeners for which this is true, and ends their request streams.
@@ -478,16 +552,16 @@ impl Flows {
         }
     }
 
-    /// The flow of a UDP listener that has been silent for longest, and when its last payload passed.
-    pub(super) fn most_silent_of_listeners(&self) -> Option<(Source, Instant)> {
+    /// When the last payload passed in the flow of a UDP listener that has been silent for longest.
+    pub(super) fn longest_silence_of_listeners(&self) -> Option<Instant> {
         let of_listeners = self.all.iter().filter(|(source, _)| matches!(source, Source::Udp(_)));
-        let last = of_listeners.filter_map(|(source, flow)| Some((*source, flow.activity?.last)));
-        last.min_by_key(|(_, last)| *last)
+        of_listeners.filter_map(|(_, flow)| Some(flow.activity?.last)).min()
     }
 
     /// Forgets all request streams of UDP payloads, because the tunnel has ended. All flows must be requested again,
     /// except for those that are idle or closed. Those that were requested ahead are forgotten.
     pub(super) fn forget_streams(&mut self) {
+        self.room.forget_proxy();
         let with_stream = self.all.iter().filter(|(source, flow)| {
             !matches!(source, Source::Tcp(_))
                 && matches!(flow.life, Life::Requested(_) | Life::Granted(_) | Life::Closing(..))

@@ -13,6 +13,7 @@ mod owners;
 mod probes;
 mod requests;
 mod right;
+mod room;
 mod splice;
 mod status;
 mod tcp;
@@ -148,6 +149,7 @@ impl Programs {
 
     pub(super) fn add_tcp_service(&mut self, service: TcpService) {
         self.tcp.add_service(service);
+        self.flows.room.leaves_some_to_tcp = true;
     }
 
     /// Whether programs may have TCP connections, and nothing else.
@@ -191,8 +193,16 @@ impl Programs {
 
     /// Requests the flows that wait, after the tunnel has come up or the proxy has allowed more streams.
     pub(super) fn request_waiting(&mut self, cx: &mut Context<'_>) {
-        if self.flows.request_waiting(cx.hop) {
-            self.tcp.request_waiting(&mut self.flows, cx);
+        self.tcp.request_waiting(&mut self.flows, cx);
+        self.flows.request_waiting_own(cx.hop);
+        self.flows.request_waiting_udp(cx);
+        self.forget_ended();
+    }
+
+    /// Lets associations hear of their flows that have ended for others.
+    fn forget_ended(&mut self) {
+        for flow in self.flows.take_ended() {
+            self.tcp.associations.forget(flow);
         }
     }
 
@@ -227,6 +237,7 @@ impl Programs {
         if let Some(received) = self.tcp.associations.from_program(received, &mut self.flows, cx) {
             self.udp.from_program(received, &mut self.flows, cx);
         }
+        self.forget_ended();
     }
 
     /// Passes a payload that came through the tunnel to the program that it is for.
@@ -240,10 +251,7 @@ impl Programs {
         match source {
             Source::Udp(id) => Some(self.udp.to_program(id, &payload, buf, &mut self.flows, cx)),
             Source::Associate(id) => {
-                if let Some(flow) = self.flows.get_mut(source) {
-                    flow.count(cx.now, flows::Way::ToClient, payload.len() as u64);
-                }
-                self.tcp.associations.to_program(id, &payload, buf, cx)
+                self.tcp.associations.to_program(id, &payload, buf, &mut self.flows, cx)
             }
             Source::Own(id) => {
                 self.own.on_payload(id, payload, &mut self.flows, cx);
@@ -353,6 +361,7 @@ impl Programs {
     /// Handles an input about a TCP connection of a program.
     pub(super) fn on_tcp(&mut self, input: TcpInput, cx: &mut Context<'_>) {
         self.tcp.on_input(input, &mut self.flows, cx);
+        self.forget_ended();
     }
 
     /// Asks the programs for bytes whose streams have sent most of what they had. Returns whether there
@@ -376,6 +385,7 @@ impl Programs {
         self.flows.handle_timeout(cx);
         self.tcp.end_silent(&mut self.flows, cx);
         self.tcp.refuse_unanswered(&mut self.flows, cx);
+        self.forget_ended();
     }
 
     /// Opens a flow for the embedding program.

@@ -8,7 +8,7 @@ use tandem_wire::{OwnCapsule, TunnelInfo};
 
 use super::{
     Context, Source,
-    flows::{Flows, Life, Way},
+    flows::{Flows, Life},
 };
 use crate::{error::ClientError, limits::Limits};
 
@@ -67,7 +67,7 @@ impl Own {
             cx.stats.dropped.queue_full += 1;
             return;
         }
-        flow.count(cx.now, Way::ToClient, payload.len() as u64);
+        flow.on_received(cx.now, payload.len());
         flow.queued += 1;
         cx.stats.count_to_client(payload.len());
         self.tell(id, FlowEvent::Payload(payload));

@@ -99,7 +99,11 @@ impl Tcp {
                 continue;
             }
             let peer = cx.hop.peer.settings.authority.clone();
-            let error = ClientError::NoAnswer { peer, timeout: patience };
+            let error = if flow.life == Life::Waiting && cx.hop.is_up {
+                ClientError::NoStream { peer, timeout: patience }
+            } else {
+                ClientError::NoAnswer { peer, timeout: patience }
+            };
             Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
             self.fail(tcp, error, flows, cx);
         }
@@ -122,7 +126,11 @@ impl Tcp {
             return impossible("only the flow of a connection waits");
         };
         flow.request.service = Service::Tcp(form);
-        let Some(stream) = cx.hop.request_tcp(&flow.request) else { return false }; // no more streams
+        let Some(stream) = cx.hop.request_tcp(&flow.request) else {
+            flows.no_more_streams(cx.hop);
+            flows.make_stream_for_tcp(cx);
+            return false;
+        };
         program.splice.stream = TunnelStream::new(form);
         for data in &flow.early {
             program.splice.stream.send(data.clone(), &mut cx.hop.tunnel, stream);

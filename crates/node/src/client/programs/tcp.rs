@@ -11,6 +11,7 @@ use std::{
 };
 
 use tandem_wire::{Code, StrangerText};
+use tracing::warn;
 
 use super::{
     Context, Source,
@@ -35,7 +36,9 @@ use crate::{
     quic::earliest,
     seldom::Seldom,
     service::Service,
-    tcp::{Form, ListenerId, Socket, Splice, TcpId, TcpInput, TcpOutput, TunnelStream},
+    tcp::{
+        Form, ListenerId, Socket, Splice, TcpAddresses, TcpId, TcpInput, TcpOutput, TunnelStream,
+    },
 };
 
 /// A way in which local programs give TCP connections to a client.
@@ -95,6 +98,8 @@ pub(super) struct Tcp {
     pub(super) told: BTreeMap<usize, Told>,
     /// Limits the warnings about programs that break a protocol.
     pub(super) warning: Seldom,
+    /// Limits the warnings that there are too many connections.
+    full: Seldom,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +114,8 @@ pub(super) struct Program {
     pub(super) service: usize,
     /// The host on which the program runs.
     pub(super) host: IpAddr,
+    /// The address of this host at which the program has connected.
+    here: Option<IpAddr>,
     pub(super) splice: Splice,
     /// The protocol that the program speaks with this client, until all bytes pass unchanged.
     pub(super) local: Option<Box<Local>>,
@@ -136,6 +143,7 @@ impl Tcp {
             guesses: Guesses::new(limits),
             told: BTreeMap::new(),
             warning: Seldom::default(),
+            full: Seldom::default(),
         }
     }
 
@@ -238,7 +246,7 @@ impl Tcp {
     fn on_program(
         &mut self,
         tcp: TcpId,
-        result: Result<SocketAddr, OsError>,
+        result: Result<TcpAddresses, OsError>,
         flows: &mut Flows,
         cx: &mut Context<'_>,
     ) {
@@ -247,13 +255,17 @@ impl Tcp {
         if let Some(listener) = listener {
             self.accept(service, listener, cx);
         }
-        let peer = match (result, listener) {
-            (Ok(peer), _) => peer,
+        let TcpAddresses { peer, local: here } = match (result, listener) {
+            (Ok(addresses), _) => addresses,
             (Err(kind), None) => return cx.end(Err(ClientError::Stdio(kind))),
             (Err(_), Some(_)) => return, // a driver repeats a failed accept
         };
-        if self.len() >= cx.limits.local_flows || !cx.is_running {
+        if self.len() >= cx.limits.local_connections || !cx.is_running {
             cx.stats.tcp.failed += 1;
+            if let Some(left_out) = self.full.due(cx.now).filter(|_| cx.is_running) {
+                let most = cx.limits.local_connections;
+                warn!(most, left_out, "a program's TCP connection is reset: there are too many");
+            }
             return cx.outputs.push_back(Output::Tcp(TcpOutput::Reset(tcp)));
         }
         let mut splice = Splice::new(Socket::new(tcp), TunnelStream::new(self.form));
@@ -270,7 +282,8 @@ impl Tcp {
             None => return impossible("each connection is of a service"),
         };
         let is_silent = local.is_some();
-        let program = Program { service, host: peer.ip(), splice, local, is_silent, asked: None };
+        let host = peer.ip();
+        let program = Program { service, host, here, splice, local, is_silent, asked: None };
         self.programs.insert(tcp, program);
         if is_silent {
             self.expect_words(tcp, cx);
@@ -282,7 +295,7 @@ impl Tcp {
     /// Gives a program some time to ask for something.
     fn expect_words(&mut self, tcp: TcpId, cx: &Context<'_>) {
         let Self { silent, programs, .. } = self;
-        if silent.len() >= 2 * cx.limits.local_flows {
+        if silent.len() >= 2 * cx.limits.local_connections {
             silent.retain(|(_, tcp)| programs.contains_key(tcp));
         }
         silent.push_back((cx.now + cx.limits.program_silence, tcp));
@@ -449,7 +462,10 @@ impl Tcp {
         let (Some(program), Some(TcpService::Proxy { listen, .. })) = (program, service) else {
             return impossible("only programs at the proxy port ask for associations");
         };
-        self.associations.open(tcp, program.host, from, listen.ip(), cx);
+        // The reply names the address of the socket, at which the program must reach it.
+        let here = program.here.filter(|_| listen.ip().is_unspecified());
+        let listen = here.map_or(listen.ip(), |here| here.to_canonical());
+        self.associations.open(tcp, program.host, from, listen, cx);
     }
 
     /// Handles that the socket of an association is open, or cannot be opened. `false`: the socket is

@@ -92,7 +92,12 @@ fn with_program(now: Instant) -> (Client, TcpId) {
 
 /// A client with a proxy port, and the name of the next program's connection.
 fn with_port(now: Instant, password: Option<&str>) -> (Client, TcpId) {
-    let listen = ([127, 0, 0, 1], 1080).into();
+    with_port_at(now, "127.0.0.1:1080", password)
+}
+
+/// The same with this address of the proxy port.
+fn with_port_at(now: Instant, listen: &str, password: Option<&str>) -> (Client, TcpId) {
+    let listen = listen.parse().unwrap();
     let password = password.map(|password| Arc::new(Password::parse(password).unwrap()));
     let mut client = client(TcpService::Proxy { listen, password });
     let Some(TcpOutput::Listen { listener, .. }) = tcp_output(&mut client) else { panic!() };
@@ -103,7 +108,7 @@ fn with_port(now: Instant, password: Option<&str>) -> (Client, TcpId) {
 
 /// Lets a program connect from 127.0.0.`host`. Returns the name of the next program's connection.
 fn connects(client: &mut Client, now: Instant, tcp: TcpId, host: u8) -> TcpId {
-    let result = Ok(([127, 0, 0, host], 40_000).into());
+    let result = Ok(SocketAddr::from(([127, 0, 0, host], 40_000)).into());
     client.handle(now, Input::Tcp(TcpInput::Opened { tcp, result }));
     let Some(TcpOutput::Accept { tcp, .. }) = tcp_output(client) else { panic!() };
     tcp
@@ -119,7 +124,10 @@ fn the_standard_input_is_asked_for_once_however_often_the_tunnel_is_rebuilt() {
     let (mut client, tcp) = with_stdio();
     client.handle(
         test_start(),
-        Input::Tcp(TcpInput::Opened { tcp, result: Ok(([0, 0, 0, 0], 0).into()) }),
+        Input::Tcp(TcpInput::Opened {
+            tcp,
+            result: Ok(SocketAddr::from(([0, 0, 0, 0], 0)).into()),
+        }),
     );
     listen(&mut client);
     assert!(tcp_output(&mut client).is_none());
@@ -160,12 +168,17 @@ fn a_program_that_asks_for_nothing_is_closed_in_time() {
     }
 }
 
-/// A client whose program at 127.0.0.`host` or at an address of another host has asked for an association, and
-/// the socket of the association.
+/// A client whose program at this address has asked for an association, and the socket of the association.
 fn with_association(now: Instant, program: &str) -> (Client, TcpId, SocketId) {
+    with_request(now, program, ASSOCIATE)
+}
+
+/// The same with this request.
+fn with_request(now: Instant, program: &str, request: &[u8]) -> (Client, TcpId, SocketId) {
     let (mut client, tcp) = with_port(now, None);
-    client.handle(now, Input::Tcp(TcpInput::Opened { tcp, result: Ok(program.parse().unwrap()) }));
-    sends(&mut client, now, tcp, ASSOCIATE);
+    let program: SocketAddr = program.parse().unwrap();
+    client.handle(now, Input::Tcp(TcpInput::Opened { tcp, result: Ok(program.into()) }));
+    sends(&mut client, now, tcp, request);
     let socket = client.outputs.iter().find_map(|output| match output {
         Output::OpenSocket { socket, .. } => Some(*socket),
         _ => None,
@@ -203,9 +216,8 @@ fn an_association_off_loopback_takes_datagrams_only_from_its_programs_host() {
         ("192.0.2.8:6000", 1),
         ("[::1]:6000", 2),
         ("192.0.2.9:6000", 2),
-        ("192.0.2.9:6001", 3), // the first datagram has shown the program's port
-        ("192.0.2.9:6000", 3),
-        ("[::ffff:192.0.2.9]:6000", 4),
+        ("192.0.2.9:6001", 2), // the program has another socket
+        ("[::ffff:192.0.2.9]:6000", 2),
     ] {
         assert!(from_program(&mut client, begin, datagram(from, socket)).is_none());
         assert_eq!(client.stats.dropped.unknown_flow, dropped, "{from}");
@@ -213,6 +225,79 @@ fn an_association_off_loopback_takes_datagrams_only_from_its_programs_host() {
     }
     let other = datagram("192.0.2.9:6000", SocketId(socket.0 + 1));
     assert!(from_program(&mut client, begin, other).is_some(), "of another socket");
+}
+
+#[test]
+fn an_address_in_the_request_limits_an_association_only_if_it_is_the_programs_own() {
+    let begin = test_start();
+    let request = |ip: [u8; 4], port: u16| {
+        let mut request = vec![5, 1, 0, 5, 3, 0, 1];
+        request.extend(ip);
+        request.extend(port.to_be_bytes());
+        request
+    };
+    for (ip, port, from, is_served) in [
+        ([0, 0, 0, 0], 0, "192.0.2.9:6000", true),
+        ([0, 0, 0, 0], 6001, "192.0.2.9:6000", true),
+        // The address of the target, or one behind a NAT.
+        ([192, 0, 2, 1], 53, "192.0.2.9:6000", true),
+        ([192, 0, 2, 9], 0, "192.0.2.9:6000", true),
+        ([192, 0, 2, 9], 6000, "192.0.2.9:6000", true),
+        ([192, 0, 2, 9], 6001, "192.0.2.9:6000", false),
+    ] {
+        let (mut client, _, socket) = with_request(begin, "192.0.2.9:40000", &request(ip, port));
+        from_program(&mut client, begin, datagram(from, socket));
+        let what = format!("{ip:?}:{port}");
+        assert_eq!(client.stats.dropped.unknown_flow, u64::from(!is_served), "{what}");
+        // On loopback the owner of a port is known, and nothing else matters.
+        let (mut client, tcp, socket) = with_request(begin, "127.0.0.1:40000", &request(ip, port));
+        from_program(&mut client, begin, datagram("127.0.0.1:6000", socket));
+        client.handle(begin, Input::Tcp(TcpInput::UdpPorts { tcp, result: Ok(Box::new([6000])) }));
+        assert_eq!(client.stats.dropped.unknown_flow, 0, "{what}");
+    }
+}
+
+#[test]
+fn each_socket_of_a_program_gets_the_answers_of_the_targets_that_it_asks() {
+    let begin = test_start();
+    let (mut client, _, socket) = with_association(begin, "192.0.2.9:40000");
+    let mut other = datagram("192.0.2.9:6001", socket);
+    other.payload[7] = 2; // 192.0.2.2
+    from_program(&mut client, begin, datagram("192.0.2.9:6000", socket));
+    from_program(&mut client, begin, other);
+    let flows: Vec<_> = programs(&client).flows.all().map(|(source, _)| *source).collect();
+    let answers = flows.into_iter().map(|source| {
+        let answer = client.with_programs(begin, |programs, cx| {
+            programs.to_program(source, Bytes::from_static(b"x"), &mut Vec::new(), cx)
+        });
+        let Some(Some(Output::Transmit { transmit, .. })) = answer else { panic!("no answer") };
+        transmit.destination.port()
+    });
+    assert_eq!(answers.collect::<Vec<_>>(), [6000, 6001]);
+}
+
+#[test]
+fn an_association_is_at_the_address_that_its_program_reaches() {
+    let begin = test_start();
+    for (listen, here, expected) in [
+        ("0.0.0.0:1080", Some("10.0.0.1"), "10.0.0.1"),
+        ("[::]:1080", Some("::ffff:10.0.0.1"), "10.0.0.1"),
+        ("[::]:1080", Some("2001:db8::1"), "2001:db8::1"),
+        ("10.0.0.7:1080", Some("10.0.0.7"), "10.0.0.7"),
+        ("[::]:1080", None, "::"),
+    ] {
+        let (mut client, tcp) = with_port_at(begin, listen, None);
+        let peer = "192.0.2.9:40000".parse().unwrap();
+        let local = here.map(|here| here.parse().unwrap());
+        let result = Ok(crate::tcp::TcpAddresses { peer, local });
+        client.handle(begin, Input::Tcp(TcpInput::Opened { tcp, result }));
+        sends(&mut client, begin, tcp, ASSOCIATE);
+        let opened = client.outputs.iter().find_map(|output| match output {
+            Output::OpenSocket { kind: SocketKind::Listen(address), .. } => Some(address.ip()),
+            _ => None,
+        });
+        assert_eq!(opened, Some(expected.parse().unwrap()), "{listen}");
+    }
 }
 
 #[test]

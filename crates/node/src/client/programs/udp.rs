@@ -1,19 +1,13 @@
 //! Local UDP listeners. Each local program that sends to one of them gets a flow through the
 //! tunnel.
 
-use std::{
-    collections::BTreeMap,
-    mem,
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, mem, net::SocketAddr, time::Instant};
 
 use tandem_wire::Code;
-use tracing::warn;
 
 use super::{
     Context, Ending, Source,
-    flows::{Flow, Flows, Life, LocalFlowId, Way},
+    flows::{Flow, Flows, Life, LocalFlowId},
     told::Told,
 };
 use crate::{
@@ -26,13 +20,8 @@ use crate::{
     impossible::impossible,
     node::{Event, Output, Received, SocketId, SocketKind, Transmit},
     quic,
-    seldom::Seldom,
     service::Service,
 };
-
-/// The silence after which a flow makes room for the flow of another program, if all places are taken. Flows that
-/// are in use keep their places, because otherwise each new flow would end another one for a moment.
-const SILENCE: Duration = Duration::from_secs(1);
 
 /// What went wrong with the flows of a listener. It lasts until a packet of the target arrives in a
 /// flow that began after the last failure: earlier flows may go on while every new one is refused.
@@ -57,10 +46,6 @@ pub(super) struct Udp {
     sockets: BTreeMap<SocketId, usize>,
     /// When to check for idle flows.
     next_look: Option<Instant>,
-    /// Before this time no flow can make room for another one.
-    no_room_until: Option<Instant>,
-    /// Limits the warnings that all places are taken.
-    full: Seldom,
 }
 
 impl Udp {
@@ -172,7 +157,7 @@ impl Udp {
             cx.stats.dropped.unknown_flow += 1; // the proxy refused the last one a short time ago
             return false;
         }
-        if flows.of_listeners() >= cx.limits.local_flows && !self.make_room(flows, cx) {
+        if !flows.make_place(id.socket, cx) {
             cx.stats.dropped.too_many_flows += 1;
             return false;
         }
@@ -189,9 +174,9 @@ impl Udp {
                 // fits.
                 flows.remove(ahead);
                 cx.hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
-                flows.request(source, cx.hop);
+                flows.request_if_room(source, cx);
             }
-            None => drop(flows.request(source, cx.hop)),
+            None => flows.request_if_room(source, cx),
         }
         true
     }
@@ -208,36 +193,6 @@ impl Udp {
         };
         let is_first = !mem::replace(&mut flow.is_oversize_told, true);
         is_first.then_some(Event::TooLarge { local: id.program, len, fits })
-    }
-
-    /// Closes the flow that has been silent for longest, if it has been for [`SILENCE`]. Returns whether there
-    /// is room now.
-    fn make_room(&mut self, flows: &mut Flows, cx: &mut Context<'_>) -> bool {
-        let mut closed = None;
-        if self.no_room_until.is_none_or(|until| until <= cx.now) {
-            let oldest = flows.most_silent_of_listeners();
-            let oldest = oldest.map(|(source, last)| (source, last + SILENCE));
-            closed = oldest.filter(|(_, since)| *since <= cx.now).map(|(source, _)| source);
-            self.no_room_until = oldest.map(|(_, since)| since);
-        }
-        if let Some(flow) = closed.and_then(|source| flows.remove(source)) {
-            if let Some(stream) = flow.life.stream() {
-                cx.hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
-            }
-            cx.stats.flows_ended.for_others += 1;
-        }
-        if let Some(left_out) = self.full.due(cx.now) {
-            warn!(
-                most = cx.limits.local_flows,
-                ended = cx.stats.flows_ended.for_others,
-                dropped = cx.stats.dropped.too_many_flows,
-                left_out,
-                "too many local programs send at the same time: the flow that has been silent for longest \
-                 ends for a new one, and without a silent one, packets of new programs are dropped; the \
-                 counts are totals since the start"
-            );
-        }
-        closed.is_some()
     }
 
     /// Handles a refusal of a program's flow, or its end by an error.
@@ -274,7 +229,7 @@ impl Udp {
         cx.stats.count_to_client(payload.len());
         buf.extend_from_slice(payload);
         if let Some(flow) = flows.get_mut(Source::Udp(id)) {
-            flow.count(cx.now, Way::ToClient, payload.len() as u64);
+            flow.on_received(cx.now, payload.len());
             if !self.troubles.is_empty() {
                 self.on_success(id, flow);
             }
@@ -317,6 +272,6 @@ impl Udp {
         flows.end_of_listeners(cx.hop, |flow| {
             flow.activity.is_some_and(|activity| activity.last + idle <= now)
         });
-        self.next_look = flows.most_silent_of_listeners().map(|(_, last)| last + idle);
+        self.next_look = flows.longest_silence_of_listeners().map(|last| last + idle);
     }
 }

@@ -1,6 +1,6 @@
 //! The events of connections, as the node sees them.
 
-use noq_proto::{Dir, StreamEvent};
+use noq_proto::StreamEvent;
 use tandem_wire::Code;
 
 use super::{Closed, ConnectionId, Endpoint, Event};
@@ -34,7 +34,7 @@ impl Endpoint {
                     self.events.push_back((id, Event::Datagrams));
                 }
                 noq_proto::Event::Stream(StreamEvent::Opened { dir }) => {
-                    accept_streams(connection.inner(), dir, |stream| {
+                    connection.accept(dir, |stream| {
                         self.events.push_back((id, Event::Opened(stream)));
                     });
                 }
@@ -61,15 +61,5 @@ impl Endpoint {
                 | noq_proto::Event::NatTraversal(_) => {}
             }
         }
-    }
-}
-
-fn accept_streams(
-    connection: &mut noq_proto::Connection,
-    dir: Dir,
-    mut opened: impl FnMut(StreamId),
-) {
-    while let Some(stream) = connection.streams().accept(dir) {
-        opened(StreamId(stream.into()));
     }
 }

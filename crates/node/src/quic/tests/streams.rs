@@ -375,3 +375,31 @@ fn what_is_held_of_a_stream_goes_with_the_stream() {
         assert_eq!(pair.server().read(stream, 1), Read::Finished);
     }
 }
+
+#[test]
+fn a_stream_that_ends_makes_room_for_another_one_at_once() {
+    let mut pair = Pair::connected(1_000_000);
+    let mut streams = Vec::new();
+    while let Some(stream) = pair.client().open(Direction::Bidirectional) {
+        pair.write(stream, &mut Bytes::from_static(b"x"));
+        streams.push(stream);
+    }
+    assert_eq!(streams.len(), Limits::default().request_streams as usize);
+    let code = tandem_wire::Code(7);
+    let wait = |pair: &mut Pair| {
+        pair.run_for(Duration::from_secs(1), streams[0], &mut Bytes::new());
+    };
+    wait(&mut pair);
+    for stream in streams.iter().take(3) {
+        assert_eq!(pair.client().open(Direction::Bidirectional), None);
+        pair.server().reset(*stream, code);
+        wait(&mut pair);
+        assert_eq!(pair.client().take_reset(*stream), Some(code));
+        pair.client().reset(*stream, code);
+        wait(&mut pair);
+        pair.server().stop(*stream, code);
+        wait(&mut pair);
+        let next = pair.client().open(Direction::Bidirectional).expect("there is room");
+        pair.write(next, &mut Bytes::from_static(b"x"));
+    }
+}
