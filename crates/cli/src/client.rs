@@ -56,7 +56,10 @@ impl Client {
         let config = setup.to_node()?;
         let services = hops::read_when_written(setup.retry, || setup.programs.tcp())?;
         if let Some(checked) = self.settings.checked(&setup, &config.limits) {
-            return text::print(checked.trim_end());
+            let checked = checked.trim_end();
+            return text::print(format_args!(
+                "{checked}\n# No packet was sent; `tandem ping` tests the connection."
+            ));
         }
         setup.warn();
         let mut node = carrier::node(config, services)?;

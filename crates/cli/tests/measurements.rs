@@ -133,7 +133,29 @@ fn a_speed_test_measures_both_directions_through_a_tunnel() {
     has_none.fails(1, &["/.well-known/tandem-speedtest: status 404", "--speedtest"]);
     let refuses = format!("speedtest https://{}/page --insecure --only upload", without.address);
     scene.run(&refuses).fails(1, &["status 405", "--speedtest"]);
-    let refused =
+    let guesses =
         format!("speedtest https://{} {through}", origin.address).replace("token ", "bad ");
-    scene.run(&refused).fails(1, &["valid token", "--token-file"]);
+    scene.run(&guesses).fails(1, &["valid token", "--token-file"]);
+}
+
+#[test]
+fn wrong_flags_say_what_is_allowed() {
+    let scene = Scene::new();
+    for (line, words) in [
+        ("ping --via https://p -i 1ms", &["--interval", "10ms"][..]),
+        ("ping --via https://p -W 2h", &["--wait", "10ms to 1min"]),
+        ("ping --via p", &["https:// is missing"]),
+        ("speedtest", &["<URL>"]),
+        ("speedtest http://o", &["https URL"]),
+        ("speedtest https://o -t 0", &["--time", "500ms to 1min"]),
+        ("speedtest https://o --only both", &["both", "download, upload"]),
+        ("speedtest https://o --mode rmdt", &["rmdt", "needs via"]),
+        ("client --via https://p --proxy 127.0.0.1:0 --admin 0.0.0.0:1", &["--admin", "loopback"]),
+    ] {
+        let run = scene.run(line);
+        assert_eq!(run.code(), Some(2), "{line}");
+        for word in words {
+            assert!(run.stderr().contains(word), "{line}: no {word:?} in {}", run.stderr());
+        }
+    }
 }

@@ -24,6 +24,7 @@ use super::{
     summary::{Summary, ms},
 };
 use crate::{
+    config::Target,
     error::CliError,
     hops::{self, Retries},
     text,
@@ -155,7 +156,7 @@ impl Probing {
             return self.end();
         }
         let id = FlowId(u64::from(self.summary.sent));
-        let target = self.plan.target.as_ref().map(|target| target.to_flow());
+        let target = self.plan.target.as_ref().map(Target::to_flow);
         match node.probe(now, id, target) {
             Ok(()) => {
                 self.summary.sent += 1;

@@ -69,7 +69,8 @@ impl Measured {
         let connection = nearest.or(end_to_end).copied().unwrap_or_default();
         let tunnels = status.hops.iter().map(|hop| &hop.tunnel);
         let granted = status.hops.iter().filter_map(|hop| hop.agreement);
-        let (least, last) = (samples.iter().map(|sample| sample.rtt).min(), samples.last());
+        let idle = samples.iter().map(|sample| sample.rtt).min();
+        let last = samples.last();
         let time = last.map_or(Duration::ZERO, |last| last.at);
         let steady = steady(samples, time);
         Self {
@@ -77,7 +78,7 @@ impl Measured {
             goodput_mbps: round(goodput(steady), 1e3),
             bytes: last.map_or(0, |last| last.bytes),
             time_s: seconds(time),
-            rtt_idle_ms: ms(least.unwrap_or_default()),
+            rtt_idle_ms: ms(idle.unwrap_or_default()),
             rtt_loaded_ms: ms(median(steady)),
             sent_packets: connection.sent_packets,
             lost_packets: connection.lost_packets,

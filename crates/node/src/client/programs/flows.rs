@@ -269,11 +269,6 @@ impl Flows {
         self.udp_streams + self.tcp_streams.len()
     }
 
-    /// All flows.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Source, &Flow)> {
-        self.all.iter().map(|(source, flow)| (*source, flow))
-    }
-
     fn count(&mut self, source: Source) -> Option<&mut usize> {
         match source {
             Source::Udp(_) | Source::Associate(_) => Some(&mut self.of_programs),

@@ -11,7 +11,7 @@ use crate::client::{FlowKind, FlowPhase, FlowStatus};
 impl Programs {
     /// At most this number of flows, the one through which something passed last first, and how many there are.
     pub(in crate::client) fn status(&self, max: usize) -> (Vec<FlowStatus>, usize) {
-        let flows = self.flows.iter().filter_map(|(source, flow)| Some((kind(source)?, flow)));
+        let flows = self.flows.all().filter_map(|(source, flow)| Some((kind(*source)?, flow)));
         let mut flows: Vec<_> = flows.collect();
         let number = flows.len();
         flows.sort_by_key(|(_, flow)| Reverse(flow.activity.map(|activity| activity.last)));

@@ -58,12 +58,12 @@ struct Carried {
 }
 
 impl Carried {
-    fn of(status: &ClientStatus) -> Self {
-        let stats = &status.stats;
+    fn of(client: &ClientStatus) -> Self {
+        let stats = &client.stats;
         Self {
             to_target: stats.to_target_bytes + stats.tcp.to_target_bytes,
             to_client: stats.to_client_bytes + stats.tcp.to_client_bytes,
-            hops: status.hops.iter().map(|hop| (hop.sent_bytes, hop.received_bytes)).collect(),
+            hops: client.hops.iter().map(|hop| (hop.sent_bytes, hop.received_bytes)).collect(),
         }
     }
 }
@@ -115,14 +115,14 @@ impl Board {
     }
 
     /// What is known now.
-    pub(super) fn see(&self, status: &ClientStatus) -> Seen {
+    pub(super) fn see(&self, client: &ClientStatus) -> Seen {
         let now = clock::now();
-        let carried = Carried::of(status);
+        let carried = Carried::of(client);
         let (at, before) = self.last.clone().unwrap_or_else(|| (self.started, Carried::default()));
         let interval = now.saturating_duration_since(at);
         let rate = |new: u64, old: u64| round(mbps(new.saturating_sub(old), interval), 1e3);
-        let stats = &status.stats;
-        let hops = status.hops.iter().enumerate().map(|(index, it)| {
+        let stats = &client.stats;
+        let hops = client.hops.iter().enumerate().map(|(index, it)| {
             // A new connection counts from zero.
             let (sent, received) = before.hops.get(index).copied().unwrap_or_default();
             let is_new = it.sent_bytes < sent || it.received_bytes < received;
@@ -135,7 +135,7 @@ impl Board {
         let dropped = causes::dropped(&stats.dropped).map(|(cause, n)| (cause.to_owned(), n));
         let mut dropped = BTreeMap::from(dropped);
         dropped.insert("too_many_flows".to_owned(), stats.dropped.too_many_flows);
-        let open_flows = status.flows.iter().map(|it| flow(it, now)).collect();
+        let open_flows = client.flows.iter().map(|it| flow(it, now)).collect();
         let now = ClientNow {
             time_s: round(since_1970().as_secs_f64(), 1e3),
             role: ClientRole::Client,
@@ -156,7 +156,7 @@ impl Board {
                 to_client_bytes: carried.to_client,
             },
             flows: ClientFlows {
-                open: status.flows_open,
+                open: client.flows_open,
                 udp_total: stats.flows,
                 tcp_total: stats.tcp.opened,
                 tcp_failed: stats.tcp.failed,
