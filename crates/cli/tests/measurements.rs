@@ -1,13 +1,18 @@
 //! What users measure before they ask somebody else.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+#[path = "support/scripted.rs"]
+mod scripted;
 mod support;
 
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt, path::Path};
 
 use serde_json::Value;
 
-use crate::support::{Scene, Server};
+use crate::{
+    scripted::{Answer, Scripted},
+    support::{Scene, Server},
+};
 
 const TOKEN: &str = "0123456789abcdef0123";
 
@@ -144,7 +149,6 @@ fn wrong_flags_say_what_is_allowed() {
     for (line, words) in [
         ("ping --via https://p -i 1ms", &["--interval", "10ms"][..]),
         ("ping --via https://p -W 2h", &["--wait", "10ms to 1min"]),
-        ("ping --via p", &["https:// is missing"]),
         ("speedtest", &["<URL>"]),
         ("speedtest http://o", &["https URL"]),
         ("speedtest https://o -t 0", &["--time", "500ms to 1min"]),
@@ -158,4 +162,26 @@ fn wrong_flags_say_what_is_allowed() {
             assert!(run.stderr().contains(word), "{line}: no {word:?} in {}", run.stderr());
         }
     }
+}
+
+#[test]
+fn a_proxy_of_another_make_is_asked_with_plain_connect() {
+    let scene = Scene::new();
+    let proxy = Scripted::start(|request| match request.authority.as_deref() {
+        Some("right.invalid:0") => Answer::new(502).cut(),
+        Some("up.example:22") => Answer::new(200).cut(),
+        Some("silent.example:22") => Answer::only_interim(),
+        _ => Answer::new(407).field("proxy-status", "p; error=http_request_denied").cut(),
+    });
+    let ping = |rest: &str| {
+        scene.run(&format!("ping --via https://{} --insecure -c 2 -i 10ms {rest}", proxy.address))
+    };
+    for (rest, words) in [("", "2: 127.0.0.1"), ("up.example:22", "2: up.example:22 accepted")] {
+        let said = ping(rest).succeeds();
+        assert!(said.contains(words) && said.contains("2 requests, 2 answered"), "{said}");
+    }
+    let requests = proxy.seen();
+    assert!(requests.len() == 4 && requests.iter().all(|request| request.protocol.is_none()));
+    ping("down.example:22 --json").fails(1, &["down.example:22", "status 407", "--token-file"]);
+    ping("silent.example:22 --json -W 50ms").fails(1, &["does not answer within 50ms"]);
 }

@@ -132,7 +132,8 @@ impl Ping {
             limits: through.limits,
             seed: None,
         });
-        let node = node.map_err(TransferError::from)?;
+        let mut node = node.map_err(TransferError::from)?;
+        node.only_probes();
         let (summary, end) = process::runtime()?.block_on(probe(node, plan, hops))?;
         if summary.answered > 0 {
             let json = || serde_json::to_string(&summary).expect("numbers and texts are JSON");

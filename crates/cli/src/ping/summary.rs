@@ -107,8 +107,8 @@ impl fmt::Display for Summary {
         let Self { sent, answered, failed, min_ms, mean_ms, max_ms, .. } = self;
         write!(f, "{sent} requests, {answered} answered, {failed} failed")?;
         if let (Some(min), Some(mean), Some(max)) = (min_ms, mean_ms, max_ms) {
-            let [min, mean, max] = [min, mean, max].map(|it| shown(*it));
-            write!(f, "; after {min} min, {mean} mean, {max} max")?;
+            let [min, mean, max] = [min, mean, max].map(|it| digits(*it));
+            write!(f, "; min/mean/max {min}/{mean}/{max} ms")?;
         }
         for it in &self.proxies {
             let ProxySummary { proxy, sent_packets, lost_packets, .. } = it;
@@ -128,7 +128,12 @@ pub(super) fn ms(time: Duration) -> String {
 }
 
 fn shown(ms: f64) -> String {
-    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.1} ms") }
+    format!("{} ms", digits(ms))
+}
+
+/// Three digits or a few more.
+fn digits(ms: f64) -> String {
+    if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.1}") }
 }
 
 /// In milliseconds, to the microsecond.
@@ -148,8 +153,7 @@ mod tests {
         }
         (summary.sent, summary.failed) = (4, 1);
         let text = summary.to_string();
-        let expected =
-            "4 requests, 3 answered, 1 failed; after 5.25 ms min, 11.0 ms mean, 20.0 ms max";
+        let expected = "4 requests, 3 answered, 1 failed; min/mean/max 5.25/11.0/20.0 ms";
         assert_eq!(text, expected);
         let json = serde_json::to_value(&summary).unwrap();
         assert_eq!(json["mean_ms"], 11.0);

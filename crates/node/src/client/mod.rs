@@ -246,6 +246,13 @@ impl Client {
         sent.unwrap_or(Err(FlowError::NotOpen))
     }
 
+    /// Makes a client that only sends probes need no more of the last proxy than CONNECT (RFC 9114 §4.4).
+    pub fn only_probes(&mut self) {
+        if let Work::Programs(programs) = &mut self.work {
+            programs.only_probes();
+        }
+    }
+
     /// Sends a payload on a flow. While the flow is not granted, the client keeps as many payloads
     /// as [`Limits::early_datagrams_per_flow`] says.
     ///

@@ -120,6 +120,8 @@ pub(super) struct Programs {
     udp: Udp,
     own: Own,
     probes: Probes,
+    /// Whether the embedding program only sends probes.
+    only_probes: bool,
     tcp: Tcp,
     /// Divides reports on an outer tunnel among all flows.
     division: Division,
@@ -134,6 +136,7 @@ impl Programs {
             udp: Udp::new(listeners),
             own: Own::default(),
             probes: Probes::default(),
+            only_probes: false,
             tcp: Tcp::new(limits),
             division: Division::default(),
             closed: LineBudget::default(),
@@ -154,7 +157,12 @@ impl Programs {
 
     /// Whether programs may have TCP connections, and nothing else.
     pub(super) const fn has_only_tcp(&self) -> bool {
-        self.tcp.has_services() && !self.udp.has_listeners()
+        (self.tcp.has_services() || self.only_probes) && !self.udp.has_listeners()
+    }
+
+    /// Notes that the embedding program only sends probes, which are for TCP.
+    pub(super) const fn only_probes(&mut self) {
+        self.only_probes = true;
     }
 
     /// Whether a program has a TCP connection.

@@ -122,6 +122,8 @@ impl Probes {
                 };
                 said
             }
+            // Whatever the proxy says of a question is an answer.
+            h3::Event::Failed(..) if probe.target.is_none() => FlowEvent::Opened,
             h3::Event::Failed(_, code) => {
                 FlowEvent::Ended(closed(&probe, &format!("its stream was reset ({code})"), cx))
             }
