@@ -45,11 +45,13 @@ impl Answer {
         self
     }
 
+    #[allow(dead_code, reason = "not every test needs it")]
     pub(crate) fn body(self, body: impl Into<Vec<u8>>) -> Self {
         Self { body: body.into(), ..self }
     }
 
     /// Closes the connection with this reason instead.
+    #[allow(dead_code, reason = "not every test needs it")]
     pub(crate) fn close(reason: &str) -> Self {
         Self { closes: Some(reason.to_owned()), ..Self::default() }
     }
