@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes packages in a folder: tandem_VERSION-1_ARCH.deb and tandem-VERSION-1.MACHINE.rpm by nfpm, which needs Go, and
-# the archive tandem-VERSION-MACHINE-linux.tar.gz, which belongs into /usr/local. deploy/release.sh makes a whole
+# Makes packages in a folder: tandem_VERSION-1_ARCH.deb and tandem-VERSION-1.MACHINE.rpm by nfpm, which needs Go 1.25,
+# and the archive tandem-VERSION-MACHINE-linux.tar.gz, which belongs into /usr/local. deploy/release.sh makes a whole
 # release.
 #   deploy/package.sh FOLDER               builds the program (deploy/program.sh)
 #   TANDEM=FILE deploy/package.sh FOLDER   takes this program

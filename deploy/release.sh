@@ -26,7 +26,7 @@ metadata() {
 # What is missing, all at once.
 missing=()
 want() { command -v "$1" >/dev/null || missing+=("$1 ($2)"); }
-want cargo "rustup"; want cargo-cyclonedx "cargo install --locked cargo-cyclonedx"; want go "Debian: golang"
+want cargo "rustup"; want cargo-cyclonedx "cargo install --locked cargo-cyclonedx"; want go "1.25 or newer: go.dev/dl"
 want openssl "Debian: openssl"; want umoci "Debian: umoci"; want skopeo "Debian: skopeo"; want python3 "Debian: python3"
 test -n "$program" || want musl-gcc "Debian: musl-tools"
 test -n "${TANDEM_RELEASE_KEY:-}" || missing+=("TANDEM_RELEASE_KEY (a file with the private key that signs)")

@@ -57,6 +57,17 @@ build_programs_on_quic_go() {
     go build -o "$cache/bin/quic-go-connect-proxy" ./proxy
 }
 
+# Replaces this script by a program in mount and process namespaces of its own: what it mounts and starts vanishes with
+# it, also if it is killed. SECONDS COMMAND [ARGUMENT ...]
+in_own_namespaces() {
+    MOUNTS_OF_CALLER="$(readlink /proc/self/ns/mnt)"
+    export MOUNTS_OF_CALLER # so that the program can check that it has others
+    local seconds="$1"
+    shift
+    exec timeout --signal TERM "$seconds" setpriv --pdeathsig KILL \
+        unshare --mount --pid --fork --kill-child --mount-proc "$@"
+}
+
 # Builds tandem, unless TANDEM names a program.
 build_tandem() {
     export TANDEM="${TANDEM:-}"

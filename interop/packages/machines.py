@@ -1,5 +1,12 @@
-"""Machines for checks: copies of a file system that are thrown away, and programs in them."""
+"""Machines for checks: copies of a file system that are thrown away, and programs in them.
 
+All that is mounted here belongs to a mount namespace that only the checks have (`in_own_namespaces` in setup.sh). It
+vanishes with them, however they end, and nobody who removes their folders reaches what was mounted there.
+"""
+
+import ctypes
+import os
+import stat
 import subprocess
 import tempfile
 import time
@@ -7,6 +14,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from checks import expect
+
+# The devices of a machine, with their numbers. A copy of the kernel's own file system for devices would be that file
+# system itself: whoever removes a file in it takes the device from all.
+DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
+
+CLONE_NEWNET = 0x40000000  # for unshare(2), which Python has since 3.12
 
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >>/systemctl.log
@@ -22,6 +36,14 @@ def output(*command, code: int = 0, **options) -> str:
     said = f"{' '.join(map(str, command))}: exit code {result.returncode}: {result.stdout[-600:]}"
     expect(result.returncode == code, said)
     return result.stdout
+
+
+def leave_the_network() -> None:
+    """Gives this thread, and all that it starts from now on, a network with nothing but loopback: no other program of
+    this machine has the ports of the checks, and nothing reaches the Internet."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    expect(libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno()))
+    output("ip", "link", "set", "lo", "up")
 
 
 class Machine:
@@ -53,25 +75,41 @@ class Machine:
         return calls
 
 
+def mount(stack: ExitStack, where: Path, *options) -> None:
+    """Mounts something until the stack ends, and never where others would see it."""
+    own, callers = os.readlink("/proc/self/ns/mnt"), os.environ.get("MOUNTS_OF_CALLER", "")
+    expect(callers not in ("", own), "these checks mount only in a mount namespace of their own")
+    where.mkdir(parents=True, exist_ok=True)
+    output("mount", *options, where)
+    stack.callback(output, "umount", where)
+
+
+def mount_devices(stack: ExitStack, where: Path) -> None:
+    """Makes a /dev with a few devices, which the machine may remove."""
+    mount(stack, where, "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs")
+    for name, number in DEVICES.items():
+        os.mknod(where / name, stat.S_IFCHR, os.makedev(*number))
+        (where / name).chmod(0o666)
+    for name, target in LINKS.items():
+        (where / name).symlink_to(target)
+    (where / "shm").mkdir()
+    (where / "shm").chmod(0o1777)
+    mount(stack, where / "pts", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=620,gid=5", "devpts")
+
+
 @contextmanager
 def machine(*lower: Path | str):
     """A new machine with the file systems in `lower`, the first above the others."""
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-
-        def mount(where: Path, *options) -> None:
-            where.mkdir(parents=True, exist_ok=True)
-            output("mount", *options, where)
-            stack.callback(output, "umount", where)
-
-        mount(base, "-t", "tmpfs", "-o", "size=2g", "tmpfs")
+        mount(stack, base, "-t", "tmpfs", "-o", "size=2g", "tmpfs")
         upper, work, root = (base / name for name in ("upper", "work", "root"))
         upper.mkdir()
         work.mkdir()
         below = ":".join(str(path) for path in lower)
-        mount(root, "-t", "overlay", "-o", f"lowerdir={below},upperdir={upper},workdir={work}", "overlay")
-        for name in ("dev", "proc"):
-            mount(root / name, "--bind", f"/{name}")
+        mount(stack, root, "-t", "overlay", "-o", f"lowerdir={below},upperdir={upper},workdir={work}", "overlay")
+        mount(stack, root / "proc", "--bind", "/proc")
+        mount_devices(stack, root / "dev")
         yield Machine(root, upper)
 
 

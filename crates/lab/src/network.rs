@@ -22,7 +22,8 @@ pub struct PathId(usize);
 pub struct NetworkStats {
     /// No host has the destination address, or the sender has no address of its family.
     pub unroutable: u64,
-    /// The direction was blocked by [`World::block`](crate::World::block).
+    /// The direction was blocked by [`World::block`](crate::World::block), or for marked packets by
+    /// [`World::drop_marked`](crate::World::drop_marked).
     pub blocked: u64,
     /// The destination port was closed, and an ICMP port unreachable message was sent back.
     pub refused: u64,
@@ -73,6 +74,8 @@ pub(crate) struct Network {
     routes: BTreeMap<(HostId, HostId), Route>,
     /// Blocked directions, and the time at which each block ends.
     blocked: BTreeMap<(HostId, HostId), Instant>,
+    /// The directions in which packets with an ECN mark are dropped.
+    unmarked_only: BTreeSet<(HostId, HostId)>,
     pub(crate) stats: NetworkStats,
 }
 
@@ -116,6 +119,7 @@ impl Network {
             paths: Vec::new(),
             routes: BTreeMap::new(),
             blocked: BTreeMap::new(),
+            unmarked_only: BTreeSet::new(),
             stats: NetworkStats::default(),
         }
     }
@@ -251,6 +255,10 @@ impl Network {
         self.blocked.insert(between, until);
     }
 
+    pub(crate) fn drop_marked(&mut self, between: (HostId, HostId)) {
+        self.unmarked_only.insert(between);
+    }
+
     /// Makes the packet that a host sends, if a host has the destination address.
     pub(crate) fn packet(
         &mut self,
@@ -269,7 +277,9 @@ impl Network {
     /// Puts a packet on the path between its hosts, unless that direction is blocked.
     pub(crate) fn send(&mut self, now: Instant, packet: Packet<Datagram>) -> Option<PathId> {
         let between = (packet.content.from, packet.content.to);
-        if self.blocked.get(&between).is_some_and(|until| now < *until) {
+        let is_marked = matches!(packet.content.content, Content::Udp { ecn: Some(_), .. });
+        let is_unwanted = is_marked && self.unmarked_only.contains(&between);
+        if is_unwanted || self.blocked.get(&between).is_some_and(|until| now < *until) {
             self.stats.blocked += 1;
             return None;
         }

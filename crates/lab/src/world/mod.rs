@@ -377,6 +377,11 @@ impl World {
         self.network.block((from.into(), to.into()), self.now + duration);
     }
 
+    /// Drops all packets from `from` to `to` that have an ECN mark, from now on.
+    pub fn drop_marked(&mut self, from: impl Into<HostId>, to: impl Into<HostId>) {
+        self.network.drop_marked((from.into(), to.into()));
+    }
+
     /// Gives a host these UDP addresses instead of those that it has, as if it had moved to another network. The first
     /// address of a family is its source address. With none, the host has no network. Its open sockets keep their
     /// addresses. TCP connections are not concerned. Tell the node with [`Input::NetworkChanged`] if it may notice.

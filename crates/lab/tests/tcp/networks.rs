@@ -151,3 +151,50 @@ fn tcp_connections_go_on_in_each_mode_and_through_chains() {
         }
     }
 }
+
+#[test]
+fn a_path_that_drops_marked_packets_carries_a_tunnel() {
+    for (to_proxy, to_client) in [(true, false), (false, true), (true, true)] {
+        let what = format!("marks vanish to the proxy: {to_proxy}, to the client: {to_client}");
+        let scenario = Scenario::new(4, 1);
+        scenario.run(|testbed| {
+            let (client, proxy) = (testbed.client, testbed.proxies[0]);
+            if to_proxy {
+                testbed.world.drop_marked(client, proxy);
+            }
+            if to_client {
+                testbed.world.drop_marked(proxy, client);
+            }
+            let begin = testbed.world.elapsed();
+            serve(&scenario, testbed, &[Behaviour::Echo.into()]);
+            let is_up = testbed.world.elapsed().saturating_sub(begin);
+            assert!(is_up < SECOND + 500 * MS, "{what}: up after {is_up:?}");
+            let typist = typist(testbed, 1);
+            testbed.world.run_for(3 * SECOND);
+            let came = testbed.world.node(typist).round_trips().len();
+            assert!(came > 20, "{what}: {came} round trips");
+            assert_eq!(lost_tunnels(testbed), 0, "{what}");
+            testbed.world.trace().digest()
+        });
+    }
+}
+
+#[test]
+fn tcp_connections_go_on_in_a_network_that_drops_marked_packets() {
+    let scenario = Scenario::new(5, 1);
+    scenario.run(|testbed| {
+        serve(&scenario, testbed, &[Behaviour::Echo.into()]);
+        let typist = typist(testbed, 1);
+        testbed.world.run_for(2 * SECOND);
+        let (client, proxy) = (testbed.client, testbed.proxies[0]);
+        testbed.world.drop_marked(client, proxy);
+        testbed.world.drop_marked(proxy, client);
+        perform(testbed, &[(&[MOBILE], ms(0))], true);
+        let before = testbed.world.node(typist).round_trips().len();
+        let is_well = |world: &World| world.node(typist).round_trips().len() >= before + 5;
+        assert!(testbed.world.run_until(3 * SECOND, is_well), "it goes on within 3 seconds");
+        testbed.world.run_for(10 * SECOND);
+        assert_eq!(lost_tunnels(testbed), 0);
+        testbed.world.trace().digest()
+    });
+}

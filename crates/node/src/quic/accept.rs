@@ -20,7 +20,7 @@ use super::{
     observed::Observer,
     places::{Place, Places},
 };
-use crate::{limits::Limits, prefix::Prefix, seldom::Seldom, stats::Accepting};
+use crate::{limits::Limits, node::Ecn, prefix::Prefix, seldom::Seldom, stats::Accepting};
 
 /// What a server needs to accept connections.
 pub(super) struct Acceptance {
@@ -221,7 +221,13 @@ fn announces_reports(incoming: &Incoming) -> bool {
 
 impl Endpoint {
     /// Handles the first packet of a connection, which has this length.
-    pub(super) fn accept(&mut self, now: Instant, incoming: Incoming, len: usize) {
+    pub(super) fn accept(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        len: usize,
+        ecn: Option<Ecn>,
+    ) {
         let remote = incoming.remote_address();
         let prefix = Prefix::of_network(remote.ip());
         let decision = self
@@ -246,7 +252,7 @@ impl Endpoint {
             let transmit = self.inner.refuse(incoming, &mut answer);
             return self.answer(&transmit, answer);
         }
-        self.take(now, incoming, prefix, len);
+        self.take(now, incoming, prefix, len, ecn);
     }
 
     /// Makes room for a connection from this prefix. Returns whether there is room now.
@@ -267,7 +273,14 @@ impl Endpoint {
         true
     }
 
-    fn take(&mut self, now: Instant, incoming: Incoming, prefix: Prefix, len: usize) {
+    fn take(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        prefix: Prefix,
+        len: usize,
+        ecn: Option<Ecn>,
+    ) {
         let remote = incoming.remote_address();
         let mut unvalidated = (!incoming.remote_address_validated()).then(Unvalidated::default);
         if let Some(unvalidated) = &mut unvalidated {
@@ -291,7 +304,10 @@ impl Endpoint {
         match self.inner.accept(incoming, now, &mut answer, config) {
             Ok((handle, connection)) => {
                 hooks.observer.log(|qlog| qlog.remote(remote));
-                let connection = Connection::new(connection, hooks, self.acks, self.windows);
+                let mut connection = Connection::new(connection, hooks, self.acks, self.windows);
+                if ecn.is_some() {
+                    connection.on_marked();
+                }
                 let is_unvalidated = unvalidated.is_some();
                 let peer = Peer { began: now, prefix: Some(prefix), unvalidated, given };
                 let id = self.insert(handle, connection, peer);

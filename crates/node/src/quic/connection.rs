@@ -27,6 +27,7 @@ use super::{
     config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
     convert::{from_noq, from_noq_rate, to_noq, to_varint},
     delivery::Deliveries,
+    ecn::EcnUse,
     endpoint::earliest,
     observed::{HEADERS, Observer},
     pep::Passage,
@@ -84,6 +85,7 @@ pub(crate) struct Connection {
     moves: u64,
     /// The slices and numbers of the packets that were made last.
     slices: Vec<(Slice, u64)>,
+    ecn: EcnUse,
     is_client: bool,
     /// When the first packet of a client left that has to be acknowledged, since an authentic packet came.
     awaits: Option<Instant>,
@@ -130,6 +132,7 @@ impl Connection {
             at: None,
             moves: 0,
             slices: Vec::new(),
+            ecn: EcnUse::new(is_client),
             is_client,
             awaits: None,
             has_qlog,
@@ -405,6 +408,7 @@ impl Connection {
             // RFC 9000 §9.5: an endpoint that moves on purpose uses a new connection ID on its new path.
             self.moves += u64::from(at.id != id);
             *at = ArrivedBy { remote, id, changed: Some(now) };
+            self.ecn.on_path_changed();
         }
         at.id = id;
     }
@@ -524,10 +528,13 @@ impl Connection {
         if transmit.is_none() {
             self.acks.close(self.hooks.observer.lock().take_has_acked());
         }
-        let transmit = from_noq(&transmit?);
+        let mut transmit = from_noq(&transmit?);
         if self.is_client && self.awaits.is_none() && self.hooks.observer.lock().take_has_elicited()
         {
             self.awaits = Some(now);
+        }
+        if !self.ecn.arrives() && transmit.ecn.is_some() && !self.may_mark(now) {
+            transmit.ecn = None;
         }
         Some(transmit)
     }

@@ -270,8 +270,11 @@ impl Endpoint {
                     if let Some(id) = short_id {
                         slot.connection.on_arrived_at(now, id);
                     }
-                    if ecn == Some(Ecn::Ce) {
-                        slot.connection.on_congestion_experienced();
+                    if let Some(mark) = ecn {
+                        slot.connection.on_marked();
+                        if mark == Ecn::Ce {
+                            slot.connection.on_congestion_experienced();
+                        }
                     }
                     let (holds_data, party) = (slot.connection.holds_data(), slot.party);
                     self.touch(id);
@@ -281,7 +284,7 @@ impl Endpoint {
                     return Some(party);
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len),
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len, ecn),
             Some(DatagramEvent::Response(transmit)) => {
                 self.answers.push_to_stranger(now, short_id, (from_noq(&transmit), answer));
             }

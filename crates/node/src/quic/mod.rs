@@ -12,6 +12,7 @@ mod connection_ids;
 mod convert;
 mod delivery;
 mod demux;
+mod ecn;
 mod endpoint;
 mod event;
 mod first_size;

@@ -1,4 +1,4 @@
-//! The path of a connection: another one, and silence on it.
+//! The path of a connection: another one, silence on it, and marks that do not arrive.
 
 use std::time::Instant;
 
@@ -12,6 +12,7 @@ impl Connection {
     /// so that the engine uses another one from now on. It also forgets how often its probes have gone unanswered.
     pub(crate) fn change_path(&mut self, now: Instant) {
         self.acks.open();
+        self.ecn.on_path_changed();
         self.inner.handle_network_change(None, now);
     }
 
@@ -26,6 +27,21 @@ impl Connection {
         self.awaits = None;
     }
 
+    /// Whether a packet that leaves now may have an ECN mark.
+    pub(super) fn may_mark(&mut self, now: Instant) -> bool {
+        let smoothed_rtt = (!self.inner.is_handshaking()).then(|| self.smoothed_rtt());
+        let Self { ecn, hooks, .. } = self;
+        let mut observed = hooks.observer.lock();
+        let may_mark = ecn.may_mark(now, smoothed_rtt, || observed.progress());
+        observed.want_acked(true);
+        may_mark
+    }
+
+    /// Notes that a marked packet arrived.
+    pub(in crate::quic) const fn on_marked(&mut self) {
+        self.ecn.on_marked();
+    }
+
     /// Takes what has arrived, and notes what it says of the path.
     pub(super) fn note_arrivals(&mut self) -> Arrived {
         let mut observed = self.hooks.observer.lock();
@@ -33,6 +49,10 @@ impl Connection {
         if self.awaits.is_some() && arrived.has_any() {
             self.awaits = None;
             observed.take_has_elicited();
+        }
+        if !self.ecn.arrives() {
+            self.ecn.on_arrived(&observed.progress());
+            observed.want_acked(!self.ecn.arrives());
         }
         arrived
     }

@@ -23,7 +23,7 @@ use noq_proto::{
     },
     transport_parameters::TransportParameters,
 };
-use tandem_wire::{QuicFrameKind, QuicFrames};
+use tandem_wire::{QuicFrameKind, QuicFrames, VarInt};
 
 pub(super) use self::ledger::HEADERS;
 use self::ledger::LayerPacket;
@@ -49,6 +49,11 @@ pub(super) struct Observed {
     has_acked: bool,
     /// The largest packet number of a 1-RTT packet that has arrived.
     largest: Option<u64>,
+    /// The largest packet number of a 1-RTT packet that was sent.
+    largest_sent: Option<u64>,
+    /// The largest one that was acknowledged, while somebody wants to know it.
+    largest_acked: Option<u64>,
+    wants_acked: bool,
     /// The place of the connection in a chain.
     layer: Option<Layer>,
     /// What the qlog begins with, until it has begun.
@@ -85,6 +90,17 @@ impl Arrived {
     pub(super) const fn has_any(&self) -> bool {
         self.with_data > 0 || self.has_acks || self.is_urgent
     }
+}
+
+/// How far the two ends of a connection have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// The number of authentic packets that have arrived.
+    pub(super) received: u64,
+    /// The largest packet number of a 1-RTT packet that was sent.
+    pub(super) largest_sent: Option<u64>,
+    /// The largest one that the peer has acknowledged.
+    pub(super) largest_acked: Option<u64>,
 }
 
 /// The contents of one packet.
@@ -228,6 +244,21 @@ impl Observed {
         std::mem::take(&mut self.has_acked)
     }
 
+    /// Sets whether somebody wants to know which packets are acknowledged.
+    pub(super) const fn want_acked(&mut self, is_wanted: bool) {
+        self.wants_acked = is_wanted;
+    }
+
+    /// How far the two ends have come.
+    pub(super) const fn progress(&self) -> Progress {
+        let Self { received, largest_sent, largest_acked, .. } = self;
+        Progress {
+            received: received.packets,
+            largest_sent: *largest_sent,
+            largest_acked: *largest_acked,
+        }
+    }
+
     /// What was sent, and what was received.
     pub(super) const fn traffic(&self) -> (Traffic, Traffic) {
         (self.sent, self.received)
@@ -254,6 +285,14 @@ impl Observed {
         arrived.is_urgent |= contents.has_others;
         arrived.is_out_of_order |= !is_next;
     }
+}
+
+/// The largest packet number that a packet acknowledges. RFC 9000 §19.3: the field Largest Acknowledged follows the type
+/// of an ACK frame, which has one byte.
+fn largest_acked(payload: &[u8]) -> Option<u64> {
+    let acks = QuicFrames::new(payload).filter(|it| it.kind == QuicFrameKind::Ack);
+    let largest = acks.map(|ack| VarInt::decode(&mut ack.frame.get(1..)?).ok().map(VarInt::get));
+    largest.max().flatten()
 }
 
 /// TLS settings that tell an observer of all packets.
@@ -398,6 +437,7 @@ impl PacketKey for ObservedKey {
         contents.add_to(&mut observed.sent, len);
         observed.has_acked |= contents.ack_frames > 0;
         if self.packet_type == PacketType::OneRtt {
+            observed.largest_sent = Some(packet);
             observed.has_elicited |= !contents.is_ack_only();
         }
         self.key.encrypt(path_id, packet, buf, header_len);
@@ -426,6 +466,9 @@ impl PacketKey for ObservedKey {
         contents.add_to(&mut observed.received, size);
         if self.packet_type == PacketType::OneRtt {
             observed.on_arrived(&contents, packet);
+            if observed.wants_acked && contents.ack_frames > 0 {
+                observed.largest_acked = observed.largest_acked.max(largest_acked(payload));
+            }
         }
         if let Some(layer) = &observed.layer {
             layer.on_received(LayerPacket { tag, size: size as u64, contents, inner });
