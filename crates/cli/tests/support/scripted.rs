@@ -148,6 +148,7 @@ async fn serve(
         }
         if write(&mut send, &answer).await.is_ok() && !answer.noise.is_empty() {
             tokio::spawn(async move {
+                let _held = recv; // a stream that is dropped is stopped
                 while send.write_all(&answer.noise).await.is_ok() {
                     tokio::time::sleep(NOISE).await;
                 }
