@@ -1,10 +1,15 @@
 //! Runs a client that carries what local programs give it, until a signal ends it or its work is done.
 
-use tandem_net::{Application, DriverOptions, clock, driver};
+use std::time::Instant;
+
+use tandem_net::{Application, DriverOptions, DriverStats, clock, driver};
 use tandem_node::{
     ClientConfig, ProxyConfig, client::TcpService, error::ClientError, node::Event, stats::Stats,
 };
-use tandem_server::process::{self, Signals, log};
+use tandem_server::{
+    admin::{AdminAddr, client::ClientAdmin},
+    process::{self, Signals, log},
+};
 use tracing::{trace, warn};
 
 use crate::{
@@ -28,14 +33,24 @@ pub(crate) fn node(
     Ok(node)
 }
 
-/// Runs a client to its end. Returns what it has counted.
-pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<Stats, CliError> {
+/// Runs a client to its end, and shows it at the address `admin` while it runs. Returns what it has counted.
+pub(crate) fn carry(
+    mut node: tandem_node::Client,
+    ends_by_itself: bool,
+    admin: Option<&AdminAddr>,
+) -> Result<Stats, CliError> {
     log::use_own_thread()?;
-    let mut tunnel = TunnelLines { end: Ok(()), retries: Retries::default() };
+    let mut tunnel = TunnelLines {
+        end: Ok(()),
+        retries: Retries::default(),
+        hops: node.status(0).hops.len(),
+        admin: admin.map(ClientAdmin::start).transpose()?,
+    };
+    let tick = admin.map(|_| ClientAdmin::INTERVAL);
     let finished = process::runtime()?.block_on(async {
         // ssh sends SIGHUP to its ProxyCommand as soon as that closes its standard output.
         let mut signals = if ends_by_itself { Signals::with_hangup()? } else { Signals::new()? };
-        let options = DriverOptions::default();
+        let options = DriverOptions { tick, ..DriverOptions::default() };
         Ok::<_, CliError>(driver::run(node, &mut tunnel, options, signals.any()).await)
     })?;
     match tunnel.end {
@@ -50,9 +65,13 @@ pub(crate) fn carry(node: tandem_node::Client, ends_by_itself: bool) -> Result<S
 struct TunnelLines {
     end: Result<(), ClientError>,
     retries: Retries,
+    /// The number of hops.
+    hops: usize,
+    /// Where the client is seen.
+    admin: Option<ClientAdmin>,
 }
 
-impl<N> Application<N> for TunnelLines {
+impl Application<tandem_node::Client> for TunnelLines {
     fn event(&mut self, event: Event) {
         match event {
             Event::Listening(address) => process::say_listening(address),
@@ -65,8 +84,14 @@ impl<N> Application<N> for TunnelLines {
             Event::HopUp { hop, authority, setup, agreement } => {
                 self.retries = Retries::default();
                 hops::say_up(hop, &authority, setup, agreement);
+                if let Some(admin) = self.admin.as_mut().filter(|_| hop + 1 == self.hops) {
+                    admin.note_up();
+                }
             }
             Event::HopLost { error, retry_in, .. } => {
+                if let Some(admin) = &mut self.admin {
+                    admin.note_lost(&error, retry_in);
+                }
                 if let Some(line) = self.retries.line(clock::now(), &error, retry_in) {
                     warn!("{line}");
                 }
@@ -81,6 +106,12 @@ impl<N> Application<N> for TunnelLines {
             Event::Closed(result) => self.end = result,
             Event::TunnelInfo { local, info } => trace!(%local, ?info, "report on the tunnel"),
             Event::Chosen { .. } | Event::ResponseStarted { .. } | Event::Fetched(_) => {}
+        }
+    }
+
+    fn tick(&mut self, _: Instant, node: &mut tandem_node::Client, _: &DriverStats) {
+        if let Some(admin) = &mut self.admin {
+            admin.note(&node.status(ClientAdmin::FLOWS));
         }
     }
 }

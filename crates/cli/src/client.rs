@@ -9,7 +9,10 @@ use tandem_node::{
     client::{FlowConfig, Task},
     mode::{Mode, Oversize},
 };
-use tandem_server::transport::{TransportSetup, WorkFor};
+use tandem_server::{
+    admin::AdminAddr,
+    transport::{TransportSetup, WorkFor},
+};
 use tandem_units::HumanDuration;
 
 use crate::{
@@ -53,7 +56,10 @@ impl Client {
         let config = setup.to_node()?;
         let services = hops::read_when_written(setup.retry, || setup.programs.tcp())?;
         if let Some(checked) = self.settings.checked(&setup, &config.limits) {
-            return text::print(checked.trim_end());
+            let checked = checked.trim_end();
+            return text::print(format_args!(
+                "{checked}\n# No packet was sent; `tandem ping` tests the connection."
+            ));
         }
         setup.warn();
         let mut node = carrier::node(config, services)?;
@@ -64,7 +70,7 @@ impl Client {
         if setup.trace_requests {
             node.trace_requests();
         }
-        let stats = carrier::carry(node, setup.programs.has_stdio())?;
+        let stats = carrier::carry(node, setup.programs.has_stdio(), setup.admin.as_ref())?;
         let carried = Carried::from(&stats);
         if setup.json {
             return text::print(serde_json::to_string(&carried).expect("numbers are JSON"));
@@ -159,6 +165,11 @@ pub(crate) struct ClientSettings {
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     json: Option<bool>,
 
+    /// Show what happens in this client, for `tandem top`, /metrics and /readyz, at this loopback address or
+    /// Unix socket; everybody who can reach it sees the targets of all programs
+    #[arg(long, value_name = "ADDR|unix:PATH", env = "TANDEM_ADMIN", help_heading = "Monitoring")]
+    admin: Option<AdminAddr>,
+
     #[command(flatten, next_help_heading = "Repair")]
     repair: RepairSettings,
 
@@ -200,6 +211,8 @@ pub(crate) struct ClientSetup {
     oversize: Oversize,
     trace_requests: bool,
     json: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin: Option<AdminAddr>,
     #[serde(flatten)]
     repair: RepairSetup,
     #[serde(flatten)]
@@ -239,6 +252,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             oversize: settings.oversize.unwrap_or_default(),
             trace_requests: settings.trace_requests.unwrap_or_default(),
             json,
+            admin: settings.admin,
             repair: RepairSetup::new(settings.repair, mode),
             tls: settings.tls.try_into()?,
             transport: transport_for(settings.transport, WorkFor::Tunnel)?,

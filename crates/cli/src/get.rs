@@ -15,7 +15,7 @@ use tandem_node::{
 };
 use tandem_server::{
     process::{self, Signals},
-    transport::WorkFor,
+    transport::{TransportSetup, WorkFor},
 };
 use tandem_units::{ByteCount, HumanDuration};
 
@@ -289,17 +289,12 @@ impl Get {
     }
 
     fn plan(&self) -> Result<CheckedGet, ConfigError> {
-        let mode = self.mode()?;
+        let mode = mode_of(self.mode, !self.via.is_empty(), self.upload.is_some())?;
         let streams = self.streams.map_or(1, |Within(streams)| streams);
         let Some(url) = self.urls.first() else { return Err(ConfigError::NoUrl) };
         let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
         let tls = hops::read_when_written(self.retry, || tls_setup.read())?;
-        // The sender of an upload is this program, so that reports on the tunnel are for it.
-        let follows = mode.origin_controller().filter(|_| self.upload.is_some());
-        let work = if follows.is_some() { WorkFor::Origin } else { WorkFor::EndToEnd };
-        let mut settings = self.transport.clone();
-        settings.controller = settings.controller.or(follows);
-        let transport = transport_for(settings, work)?;
+        let (transport, work) = end_to_end(&self.transport, mode, self.upload.is_some())?;
         let fetch = FetchConfig {
             streams: streams.into(),
             upload: self.upload.map(|Within(size)| size),
@@ -308,11 +303,7 @@ impl Get {
         };
         let require_mode = self.require_mode.unwrap_or_default();
         let beyond = hops::beyond(self.beyond, &self.via, (mode, require_mode))?;
-        let mut repair = self.repair;
-        if self.upload.is_some() && mode.has_patient_origin() {
-            // This program sends the body, and waits for repairs itself.
-            repair.resequence.get_or_insert(mode.usual_order());
-        }
+        let repair = repair_of(self.repair, mode, self.upload.is_some());
         let modes = hops::Modes::new(
             (mode, beyond),
             RepairSetup::new(repair, mode),
@@ -325,24 +316,51 @@ impl Get {
         Ok(CheckedGet { fetch, hops, limits, tls: tls_setup, mode })
     }
 
-    /// The mode that was chosen, or the default, if it fits the proxies.
-    fn mode(&self) -> Result<Mode, ConfigError> {
-        let default = if self.via.is_empty() { Mode::Mft } else { Mode::default() };
-        let mode = match self.mode.unwrap_or(default) {
-            // The sender of an upload is this program, which follows reports.
-            Mode::Auto if self.upload.is_some() => Mode::Tecc,
-            mode => mode,
-        };
-        match (mode.has_tunnel(), self.via.is_empty()) {
-            (true, true) => Err(ConfigError::NoProxy { mode }),
-            (false, false) => Err(ConfigError::NoTunnel { mode }),
-            (true, false) | (false, true) => Ok(mode),
-        }
-    }
-
     fn writes_to_stdout(&self) -> bool {
         self.output.as_deref() == Some(Path::new("-"))
     }
+}
+
+/// The mode of a transfer that was chosen, or the default, if it fits the proxies.
+pub(crate) fn mode_of(
+    chosen: Option<Mode>,
+    has_proxies: bool,
+    is_upload: bool,
+) -> Result<Mode, ConfigError> {
+    let default = if has_proxies { Mode::default() } else { Mode::Mft };
+    let mode = match chosen.unwrap_or(default) {
+        // The sender of an upload is this program, which follows reports.
+        Mode::Auto if is_upload => Mode::Tecc,
+        mode => mode,
+    };
+    match (mode.has_tunnel(), has_proxies) {
+        (true, false) => Err(ConfigError::NoProxy { mode }),
+        (false, true) => Err(ConfigError::NoTunnel { mode }),
+        (true, true) | (false, false) => Ok(mode),
+    }
+}
+
+/// The settings of the connection to the origin.
+pub(crate) fn end_to_end(
+    settings: &TransportSettings,
+    mode: Mode,
+    is_upload: bool,
+) -> Result<(TransportSetup, WorkFor), ConfigError> {
+    // The sender of an upload is this program, so that reports on the tunnel are for it.
+    let follows = mode.origin_controller().filter(|_| is_upload);
+    let work = if follows.is_some() { WorkFor::Origin } else { WorkFor::EndToEnd };
+    let mut settings = settings.clone();
+    settings.controller = settings.controller.or(follows);
+    Ok((transport_for(settings, work)?, work))
+}
+
+/// How the tunnel of a transfer repairs losses.
+pub(crate) fn repair_of(mut repair: RepairSettings, mode: Mode, is_upload: bool) -> RepairSettings {
+    if is_upload && mode.has_patient_origin() {
+        // This program sends the body, and waits for repairs itself.
+        repair.resequence.get_or_insert(mode.usual_order());
+    }
+    repair
 }
 
 /// Ranges of a file that are fetched at the same time.

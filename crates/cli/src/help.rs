@@ -98,8 +98,10 @@ mod tests {
         words.iter().fold(command, |command, word| command.find_subcommand(word).unwrap().clone())
     }
 
-    const COMMANDS: [&[&str]; 11] = [
+    const COMMANDS: [&[&str]; 13] = [
         &["get"],
+        &["ping"],
+        &["speedtest"],
         &["client"],
         &["serve"],
         &["connect"],

@@ -27,13 +27,16 @@ mod pair;
 mod patience;
 #[cfg(feature = "pep-kernel")]
 mod pep;
+mod ping;
 mod programs;
 mod progress;
 mod qlog;
 mod redirect;
 mod screen;
 mod server;
+mod speedtest;
 mod text;
+mod through;
 mod tips;
 mod tls;
 mod top;
@@ -106,6 +109,8 @@ enum Command {
     Connect(Box<pair::Connect>),
     Origin(Box<server::Origin>),
     Get(Box<get::Get>),
+    Ping(Box<ping::Ping>),
+    Speedtest(Box<speedtest::Speedtest>),
     #[cfg(feature = "pep-kernel")]
     Pep(Box<pep::PepCommand>),
     Top(Box<top::Top>),
@@ -131,6 +136,8 @@ impl Command {
             Self::Connect(connect) => connect.run(),
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
+            Self::Ping(ping) => ping.run(),
+            Self::Speedtest(speedtest) => speedtest.run(),
             #[cfg(feature = "pep-kernel")]
             Self::Pep(pep) => pep.run(),
             Self::Top(top) => top.run(),
@@ -153,7 +160,11 @@ impl Command {
             Self::Get(get) if get.is_quiet() => Level::ERROR,
             #[cfg(feature = "lab")]
             Self::Lab(_) | Self::Demo(_) => Level::WARN,
-            Self::Get(_) | Self::Top(_) | Self::Generate(_) => Level::WARN,
+            Self::Get(_)
+            | Self::Ping(_)
+            | Self::Speedtest(_)
+            | Self::Top(_)
+            | Self::Generate(_) => Level::WARN,
             _ => Level::INFO,
         }
     }

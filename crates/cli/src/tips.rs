@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// What to do instead of flags that users know from other programs, or from other subcommands.
-const INSTEAD: [(&str, &str, &str); 9] = [
+const INSTEAD: [(&str, &str, &str); 10] = [
     ("get", "-k", "to accept any certificate, for a test, use '--insecure'"),
     ("get", "-x", "a proxy is given with '--via URL'"),
     ("get", "--proxy", "a proxy is given with '--via URL'"),
@@ -12,6 +12,7 @@ const INSTEAD: [(&str, &str, &str); 9] = [
     ("get", "-T", "'--upload BYTES' measures an upload; files are not uploaded"),
     ("client", "-k", "to accept any certificate, for a test, use '--insecure'"),
     ("client", "--token", "a token is read from a file, with '--token-file FILE'"),
+    ("ping", "--proxy", "a proxy is given with '--via URL'"),
     ("top", "--admin", "the address stands alone, as in 'tandem top 127.0.0.1:9433'"),
 ];
 

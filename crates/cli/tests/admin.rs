@@ -1,4 +1,4 @@
-//! What operators see of a running proxy and origin.
+//! What operators see of a running proxy and origin, and users of a running client.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
@@ -7,14 +7,14 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream, UdpSocket},
     path::Path,
 };
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Scene, eventually};
+use crate::support::{Scene, comes_back, echo, eventually};
 
 /// The status and the body of a page.
 fn get(admin: SocketAddr, path: &str) -> (u16, String) {
@@ -35,11 +35,11 @@ fn scrape(admin: SocketAddr) -> BTreeMap<String, f64> {
     samples.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
 }
 
-/// Checks that the documentation names each key.
-fn assert_is_documented(now: &Value) {
+/// Checks that the documentation names each key under this heading.
+fn assert_is_documented(heading: &str, now: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/commands.md");
     let document = fs::read_to_string(path).unwrap();
-    let (_, section) = document.split_once("### `tandem top --json`").unwrap();
+    let (_, section) = document.split_once(&format!("### {heading}\n")).unwrap();
     let section = section.split("\n#").next().unwrap();
     for (key, value) in now.as_object().unwrap() {
         let row = section.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
@@ -47,6 +47,13 @@ fn assert_is_documented(now: &Value) {
         let inner = value.as_object().filter(|_| !["dropped", "refused"].contains(&key.as_str()));
         for key in inner.into_iter().flat_map(|inner| inner.keys()) {
             assert!(row.contains(&format!("`{key}`")), "{key} is not in {row}");
+        }
+        let first = value.as_array().and_then(|all| all.first());
+        for inner in first.and_then(Value::as_object).into_iter().flat_map(|first| first.keys()) {
+            assert!(
+                section.contains(&format!("`{key}.{inner}`")),
+                "{key}.{inner} is not documented"
+            );
         }
     }
 }
@@ -87,10 +94,58 @@ fn metrics_and_pages_follow_the_traffic() {
     let now: Value = serde_json::from_str(&now).unwrap();
     assert_eq!((&now["role"], &now["flows"]["udp_total"]), (&"proxy".into(), &1.into()));
     assert!(now["history"]["to_client_mbps"].as_array().unwrap().len() > 1);
-    assert_is_documented(&now);
+    assert_is_documented("`tandem top --json`", &now);
     let (status, page) = get(admin, "/");
     assert!(status == 200 && page.contains("Tandem proxy") && page.len() < 50_000);
     assert_eq!(get(admin, "/other").0, 404);
+}
+
+#[test]
+fn a_client_shows_its_tunnel_and_its_flows() {
+    let scene = Scene::new();
+    let proxy = scene.proxy("ca.pem");
+    let target = echo();
+    let line = format!(
+        "client --via https://{} --ca ca.pem --udp 127.0.0.1:0={target} --admin 127.0.0.1:0",
+        proxy.address
+    );
+    let client = scene.serve(&line);
+    let admin = client.admin();
+    let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert!(comes_back(&program, &client));
+    eventually("the client is ready", || get(admin, "/readyz").0 == 200);
+    scene.run(&format!("top {admin} --ready")).succeeds();
+    let now = || -> Value {
+        let json = scene.run(&format!("top {admin} --json")).succeeds();
+        serde_json::from_str(&json).unwrap()
+    };
+    eventually("the payload is counted", || now()["open_flows"][0]["to_client_bytes"] == 4);
+    let now = now();
+    assert_eq!((&now["role"], &now["state"]), (&"client".into(), &"up".into()));
+    assert_eq!(now["open_flows"][0]["target"], target.to_string());
+    assert_eq!(now["hops"][0]["proxy"], proxy.address.to_string());
+    assert!(now["hops"][0]["received_bytes"].as_u64() > Some(1000));
+    assert_is_documented("`tandem top --json` of a client", &now);
+    let samples = scrape(admin);
+    assert!(samples["tandem_client_udp_bytes_total{direction=\"to_client\"}"] >= 4.0);
+    assert!(!get(admin, "/metrics").1.contains(&target.to_string()), "metrics name no targets");
+    assert_eq!(get(admin, "/other").0, 404);
+    drop(proxy);
+    let (status, log) = client.stop();
+    assert!(status.success(), "{log}");
+}
+
+#[test]
+fn a_client_without_a_tunnel_says_why() {
+    let scene = Scene::new();
+    let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let line =
+        format!("client --via https://{closed} --insecure --proxy 127.0.0.1:0 --admin unix:a");
+    let client = scene.serve(&line);
+    client.says("trying again");
+    let ready = || scene.run("top unix:a --ready");
+    eventually("the cause is known", || ready().stderr().contains("no program listens"));
+    ready().fails(1, &["no tunnel at present", "no program listens", "connection refused"]);
 }
 
 #[test]

@@ -17,6 +17,17 @@ pub(crate) enum TransferError {
         /// The cause.
         error: ClientError,
     },
+    /// The server has nothing to measure with at this path.
+    #[error(
+        "{url}: status {status}; for a speed test, start tandem origin with --speedtest, or give the URL of a large \
+         file and --only download"
+    )]
+    NoSpeedtest {
+        /// The URL.
+        url: StrangerText,
+        /// The HTTP status code.
+        status: u16,
+    },
     /// The origin does not answer over UDP.
     #[error(
         "{error}{}; tandem get speaks HTTP/3 only, which runs over UDP: if this server has HTTP over TCP only, use \

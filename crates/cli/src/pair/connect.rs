@@ -61,7 +61,7 @@ impl Connect {
             target: FlowConfig::new(ProxyConfig::SERVICE, SERVICE_PORT),
         };
         let node = carrier::node(config, vec![service])?;
-        text::say(Carried::from(&carrier::carry(node, false)?));
+        text::say(Carried::from(&carrier::carry(node, false, None)?));
         Ok(())
     }
 }

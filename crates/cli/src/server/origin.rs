@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tandem_files::setting::Within;
-use tandem_node::limits::Limits;
+use tandem_node::{OriginConfig, limits::Limits};
 use tandem_server::{
     Setup,
     admin::AdminAddr,
@@ -61,6 +61,18 @@ pub(crate) struct OriginSettings {
         )
     )]
     takes_uploads: Option<bool>,
+
+    #[arg(
+        long, value_name = "BOOL", env = "TANDEM_SPEEDTEST",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        help = format!(
+            "Let `tandem speedtest` measure: accept uploads as --takes-uploads does, and send {} of zeros at {} \
+             to whoever asks",
+            ByteCount::new(Limits::UPLOAD),
+            OriginConfig::SPEEDTEST,
+        )
+    )]
+    speedtest: Option<bool>,
 
     #[arg(
         long, value_name = "SIZE", env = "TANDEM_MEMORY", help_heading = "Limits",
@@ -137,6 +149,7 @@ impl TryFrom<OriginSettings> for Served<OriginRole> {
         let role = OriginRole {
             root: settings.root.ok_or(missing("root", "DIR", "TANDEM_ROOT"))?,
             takes_uploads: settings.takes_uploads.unwrap_or(false),
+            speedtest: settings.speedtest.unwrap_or(false),
             peps: settings.peps,
             json: has_json,
         };

@@ -1,5 +1,6 @@
 //! `tandem top`.
 
+mod client;
 mod picture;
 
 use std::{thread, time::Duration};
@@ -8,11 +9,14 @@ use serde_json::Value;
 use tandem_net::admin::get;
 use tandem_node::StrangerText;
 use tandem_server::{
-    admin::{AdminAddr, Now},
+    admin::{
+        AdminAddr, Now,
+        client::{ClientNow, ClientState},
+    },
     process::runtime,
 };
 
-use self::picture::Picture;
+use self::{client::ClientPicture, picture::Picture};
 use crate::{
     error::{CliError, ConfigError, TopError},
     screen::Screen,
@@ -28,18 +32,18 @@ Examples:
   tandem top unix:/run/tandem/admin --json
       Prints one snapshot for programs.
   tandem top unix:/run/tandem/admin --ready
-      Fails while the server takes no new connections.";
+      Fails while the server takes no new connections, or the client has no tunnel.";
 
 /// How often the picture is drawn again.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Show what a running proxy or origin does, until Ctrl-C.
+/// Show what a running proxy, origin or client does, until Ctrl-C.
 ///
-/// The server needs --admin. The same is on a page for browsers at that address.
+/// It needs --admin. Of servers, the same is on a page for browsers at that address.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Top {
-    /// Where the server's --admin listens
+    /// Where the --admin of the server or client listens
     #[arg(value_name = "ADMIN", env = "TANDEM_ADMIN", default_value = "127.0.0.1:9433")]
     admin: AdminAddr,
 
@@ -47,7 +51,7 @@ pub(crate) struct Top {
     #[arg(long)]
     json: bool,
 
-    /// Print nothing, and fail unless the server takes new connections, as /readyz says
+    /// Print nothing, and fail unless the server takes new connections, or the client has a tunnel, as /readyz says
     ///
     /// For the health checks of containers, which cannot send a request themselves.
     #[arg(long, conflicts_with = "json")]
@@ -69,30 +73,59 @@ impl Top {
         }
         let mut now = self.parse(&ask()?)?;
         if self.ready {
-            let address = self.admin;
-            return if now.is_ready { Ok(()) } else { Err(TopError::NotReady { address }.into()) };
+            return Ok(now.ready(self.admin)?);
         }
         let mut screen = Screen::open().ok_or(ConfigError::NoTerminal)?;
         loop {
-            screen.draw(Picture { now: &now });
+            match &now {
+                Shown::Server(now) => screen.draw(Picture { now }),
+                Shown::Client(now) => screen.draw(ClientPicture { now }),
+            }
             thread::sleep(INTERVAL);
             now = self.parse(&ask()?)?;
         }
     }
 
-    fn parse(&self, json: &[u8]) -> Result<Now, TopError> {
+    fn parse(&self, json: &[u8]) -> Result<Shown, TopError> {
         read(json).map_err(|error| TopError::ForeignAnswer { address: self.admin.clone(), error })
     }
 }
 
-/// Reads the answer of a server. Our servers know only names that are short and printable; another program may listen
-/// at the same address.
-fn read(json: &[u8]) -> Result<Now, StrangerText> {
-    let value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+/// Who answers at an admin listener.
+#[derive(Debug)]
+enum Shown {
+    Server(Box<Now>),
+    Client(Box<ClientNow>),
+}
+
+impl Shown {
+    /// Whether it does its work.
+    fn ready(self, address: AdminAddr) -> Result<(), TopError> {
+        match self {
+            Self::Server(now) if now.is_ready => Ok(()),
+            Self::Server(_) => Err(TopError::NotReady { address }),
+            Self::Client(now) if now.state == ClientState::Up => Ok(()),
+            Self::Client(now) => {
+                Err(TopError::NoTunnel { address, error: now.error.map(StrangerText::from) })
+            }
+        }
+    }
+}
+
+/// Reads the answer of a server or a client. Ours know only names that are short and printable; another program may
+/// listen at the same address.
+fn read(json: &[u8]) -> Result<Shown, StrangerText> {
+    let value: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     if !is_printable(&value) {
         return Err("a text in it has characters that cannot be shown, or is too long".into());
     }
-    Ok(serde_json::from_value(value).map_err(|error| error.to_string())?)
+    let is_client = value.get("role").is_some_and(|role| role == "client");
+    let shown = if is_client {
+        serde_json::from_value(value).map(Shown::Client)
+    } else {
+        serde_json::from_value(value).map(Shown::Server)
+    };
+    Ok(shown.map_err(|error| error.to_string())?)
 }
 
 /// Whether all texts in an answer can be shown as they are. The parser limits the depth of an answer.
@@ -118,7 +151,12 @@ mod tests {
             let now = Now { version: version.to_owned(), ..Now::default() };
             read(&serde_json::to_vec(&now).unwrap())
         };
-        assert_eq!(answer("0.1.0").unwrap().version, "0.1.0");
+        let Shown::Server(now) = answer("0.1.0").unwrap() else { panic!("it is a server") };
+        assert_eq!(now.version, "0.1.0");
+        let client = read(&serde_json::to_vec(&ClientNow::default()).unwrap()).unwrap();
+        assert!(
+            client.ready("unix:a".parse().unwrap()).unwrap_err().to_string().contains("no tunnel")
+        );
         let long = "x".repeat(10_000);
         for hostile in
             ["\u{1b}[2J", "a\nb", "\u{9b}31m", "\u{202e}abc", "a\u{200b}b", "\u{2028}", &long]

@@ -1,4 +1,4 @@
-//! What `tandem top` draws.
+//! What `tandem top` draws of a server.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use tandem_server::admin::{
 };
 use tandem_units::HumanDuration;
 
-const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
-const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
 /// A server at one time.
 pub(super) struct Picture<'a> {
@@ -103,7 +103,14 @@ impl Picture<'_> {
     }
 }
 
-fn curve(title: &str, values: &[f64], format: fn(f64) -> String, area: Rect, buffer: &mut Buffer) {
+/// Draws the newest values as a curve below a title.
+pub(super) fn curve(
+    title: &str,
+    values: &[f64],
+    format: fn(f64) -> String,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     let newest: Vec<_> = values.iter().rev().take(usize::from(area.width)).copied().collect();
     let max = newest.iter().copied().fold(0.0, f64::max);

@@ -45,11 +45,13 @@ impl Answer {
         self
     }
 
+    #[allow(dead_code, reason = "not every test needs it")]
     pub(crate) fn body(self, body: impl Into<Vec<u8>>) -> Self {
         Self { body: body.into(), ..self }
     }
 
     /// Closes the connection with this reason instead.
+    #[allow(dead_code, reason = "not every test needs it")]
     pub(crate) fn close(reason: &str) -> Self {
         Self { closes: Some(reason.to_owned()), ..Self::default() }
     }
@@ -146,6 +148,7 @@ async fn serve(
         }
         if write(&mut send, &answer).await.is_ok() && !answer.noise.is_empty() {
             tokio::spawn(async move {
+                let _held = recv; // a stream that is dropped is stopped
                 while send.write_all(&answer.noise).await.is_ok() {
                     tokio::time::sleep(NOISE).await;
                 }

@@ -82,6 +82,10 @@ pub struct FetchConfig {
     /// The length of an upload. With it the client sends this many zeros (PUT) on one stream, and
     /// downloads nothing.
     pub upload: Option<ByteCount>,
+    /// Whether the connection is given no more of an upload than it can send soon, which is two congestion windows, so
+    /// that [`Client::uploaded`](super::Client::uploaded) follows closely what has arrived. Without it the connection
+    /// takes many megabytes ahead.
+    pub is_upload_measured: bool,
     /// An earlier download of the same file that this one continues.
     pub resume: Option<Resume>,
     /// The certificates to trust. The node sets ALPN.
@@ -104,6 +108,7 @@ impl FetchConfig {
             path,
             streams: 1,
             upload: None,
+            is_upload_measured: false,
             resume: None,
             tls,
             transport: Transport::default(),

@@ -17,6 +17,7 @@ pub mod local;
 mod migration;
 mod programs;
 mod recovery;
+mod status;
 mod transfer;
 
 use std::{collections::VecDeque, time::Instant};
@@ -40,6 +41,7 @@ use self::{
 pub use self::{
     config::{ClientConfig, FetchConfig, FlowConfig, ForwardConfig, HopConfig, Resume, Task},
     programs::{FlowEvent, FlowId, TcpService},
+    status::{ClientStatus, EndToEndStatus, FlowKind, FlowPhase, FlowStatus, HopStatus},
     transfer::Choice,
 };
 pub use crate::mode::{Agreement, Oversize, Repair, TunnelMode};
@@ -221,6 +223,34 @@ impl Client {
         programs.open(id, Request::new(service, config), limits, hop)?;
         stats.flows += 1;
         Ok(())
+    }
+
+    /// Asks the last proxy whether and how fast it answers. [`FlowEvent::Opened`] follows when it has, or
+    /// [`FlowEvent::Ended`]; there are no other events, and the name is free again.
+    ///
+    /// With a target the proxy is asked for a TCP connection to it, which it grants when the target has accepted it,
+    /// and which the client then ends at once. Without a target it is asked for what no proxy opens: any answer will do
+    /// but one that means the token. [`Self::close_flow`] gives up a probe that is not answered.
+    ///
+    /// # Errors
+    ///
+    /// The target is malformed; or the tunnel is not up, or the proxy takes no more requests at present
+    /// ([`FlowError::NotOpen`]); or 64 probes wait for their answers.
+    pub fn probe(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        target: Option<FlowConfig>,
+    ) -> Result<(), FlowError> {
+        let sent = self.with_programs(now, |programs, cx| programs.probe(id, target, cx));
+        sent.unwrap_or(Err(FlowError::NotOpen))
+    }
+
+    /// Makes a client that only sends probes need no more of the last proxy than CONNECT (RFC 9114 §4.4).
+    pub fn only_probes(&mut self) {
+        if let Work::Programs(programs) = &mut self.work {
+            programs.only_probes();
+        }
     }
 
     /// Sends a payload on a flow. While the flow is not granted, the client keeps as many payloads

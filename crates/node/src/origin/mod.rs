@@ -4,6 +4,7 @@
 mod answer;
 mod feedback;
 mod path;
+mod speedtest;
 mod upload;
 
 use std::{
@@ -48,6 +49,9 @@ pub struct OriginConfig {
     /// Whether uploads (PUT) are read, counted and discarded, which serves measurements, or
     /// refused. Uploads are never stored.
     pub takes_uploads: bool,
+    /// Whether clients may measure their rate: with uploads, as with `takes_uploads`, and with a body of
+    /// [`Limits::upload`] zeros at [`OriginConfig::SPEEDTEST`].
+    pub serves_speedtests: bool,
     /// The bounds of the node.
     pub limits: Limits,
     /// A seed makes every random choice repeatable. It is only for tests, because connection IDs
@@ -56,6 +60,9 @@ pub struct OriginConfig {
 }
 
 impl OriginConfig {
+    /// The path of the body with which clients measure their rate.
+    pub const SPEEDTEST: &str = speedtest::PATH;
+
     /// Creates the configuration of an origin with default settings, which refuses uploads.
     pub fn new(listen: SocketAddr, tls: rustls::ServerConfig) -> Self {
         Self {
@@ -63,6 +70,7 @@ impl OriginConfig {
             tls,
             transport: Transport::default(),
             takes_uploads: false,
+            serves_speedtests: false,
             limits: Limits::default(),
             seed: None,
         }
@@ -86,7 +94,8 @@ type RequestId = (ConnectionId, StreamId);
 struct OpenRequest {
     head: RequestHead,
     path: Vec<String>,
-    file: FileId,
+    /// `None`: the body is zeros.
+    file: Option<FileId>,
     state: ResponseState,
     began: Instant,
     /// The status of the response, and how many bytes of its body were sent.
@@ -120,6 +129,7 @@ pub struct Origin {
     /// Whether the congestion controller uses reports.
     takes_reports: bool,
     takes_uploads: bool,
+    serves_speedtests: bool,
     exchanges: BTreeMap<RequestId, OpenRequest>,
     requests_by_file: BTreeMap<FileId, RequestId>,
     /// The number of missing bytes of each upload.
@@ -160,7 +170,8 @@ impl Origin {
             requests_by_file: BTreeMap::new(),
             channels: BTreeMap::new(),
             takes_reports,
-            takes_uploads: config.takes_uploads,
+            takes_uploads: config.takes_uploads || config.serves_speedtests,
+            serves_speedtests: config.serves_speedtests,
             uploads: BTreeMap::new(),
             outputs: VecDeque::from([open]),
             next_file: 0,
@@ -271,6 +282,9 @@ impl Origin {
             let answer = answer::method_not_allowed(self.takes_uploads);
             return self.refuse(id, &head.method, answer);
         }
+        if self.serves_speedtests && head.path.as_deref() == Some(speedtest::PATH) {
+            return self.begin_speedtest(now, id, head);
+        }
         let Some(mut path) = head.path.as_deref().and_then(path::segments) else {
             return self.refuse(id, &head.method, answer::plain(StatusCode::NOT_FOUND));
         };
@@ -282,7 +296,7 @@ impl Origin {
         let exchange = OpenRequest {
             head,
             path,
-            file,
+            file: Some(file),
             state: ResponseState::Opening,
             began: now,
             sent: (None, 0),
@@ -378,12 +392,17 @@ impl Origin {
 
     /// Sends the bytes that were read, and reads the next ones when all of them are written.
     fn send(&mut self, now: Instant, id: RequestId) {
-        let Some(exchange) = self.exchanges.get_mut(&id) else { return }; // it sends no file
+        while self.send_some(now, id) {}
+    }
+
+    /// Sends what there is. Returns whether there is more at once.
+    fn send_some(&mut self, now: Instant, id: RequestId) -> bool {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return false }; // it sends no file
         let ResponseState::Sending { next, end, unsent, is_reading, ahead } = &mut exchange.state
         else {
-            return; // its file is not open yet
+            return false; // its file is not open yet
         };
-        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
+        let Some(mut carrier) = self.server.carrier(id.0) else { return false }; // the client has gone
         let before = unsent.len();
         let result = carrier.write_body(id.1, unsent);
         let written = (before - unsent.len()) as u64;
@@ -399,13 +418,19 @@ impl Origin {
             }
             Ok(Write::Done) => {
                 let len = usize::try_from(*end - *next).unwrap_or(usize::MAX);
+                let Some(file) = exchange.file else {
+                    *unsent = speedtest::zeros(len);
+                    *next += unsent.len() as u64;
+                    return true;
+                };
                 let len = len.min(*ahead);
                 *ahead = (*ahead * 2).min(self.limits.read_ahead);
                 *is_reading = true;
-                let (file, offset) = (exchange.file, *next);
+                let offset = *next;
                 self.outputs.push_back(Output::ReadFile { file, offset, len });
             }
         }
+        false
     }
 
     fn on_file_chunk(&mut self, now: Instant, file: FileId, result: Result<Bytes, FileError>) {
@@ -457,7 +482,9 @@ impl Origin {
     /// Forgets a request and its file.
     fn close(&mut self, now: Instant, id: RequestId) {
         let Some(exchange) = self.exchanges.remove(&id) else { return }; // it has no file
-        self.requests_by_file.remove(&exchange.file);
+        if let Some(file) = exchange.file {
+            self.requests_by_file.remove(&file);
+        }
         let is_complete = match &exchange.state {
             ResponseState::Opening => exchange.sent.0.is_some(),
             ResponseState::Sending { next, end, unsent, .. } => next == end && unsent.is_empty(),
@@ -471,8 +498,10 @@ impl Origin {
             reason = if is_complete { "complete" } else { "ended early" },
             "request ended"
         );
-        if !matches!(exchange.state, ResponseState::Opening) {
-            self.outputs.push_back(Output::CloseFile(exchange.file));
+        if let Some(file) = exchange.file
+            && !matches!(exchange.state, ResponseState::Opening)
+        {
+            self.outputs.push_back(Output::CloseFile(file));
         }
     }
 }

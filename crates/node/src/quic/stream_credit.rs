@@ -1,4 +1,4 @@
-//! When a peer is told that it may open more streams (MAX_STREAMS, RFC 9000 §19.11).
+//! When a peer is told that it may open more streams (`MAX_STREAMS`, RFC 9000 §19.11).
 //!
 //! The engine tells it after an eighth of all streams has ended. That is enough while the peer has streams left, but
 //! one that has used them all would wait for 128 of 1024 flows to end before it can open the next one. So a peer that

@@ -1,4 +1,4 @@
-//! Where operators reach a server.
+//! Where operators reach a server, and users a client.
 
 use std::{fmt, net::SocketAddr, str::FromStr};
 
@@ -27,8 +27,8 @@ impl FromStr for AdminAddr {
         let address: SocketAddr = text.parse().map_err(|_| ValueError::Form { expected })?;
         if !address.ip().to_canonical().is_loopback() {
             let reason = format!(
-                "other machines could reach {address}, and everybody who can reach this listener sees who \
-                 uses the server; let a web server with authentication or `ssh -L` pass requests on to a \
+                "other machines could reach {address}, and everybody who can reach this listener sees the \
+                 users of a server, or the targets of a client; let a web server with authentication or `ssh -L` pass requests on to a \
                  loopback address"
             );
             return Err(ValueError::Part { reason, expected: expected.to_owned() });

@@ -24,7 +24,7 @@ use super::{
 use crate::{admin::words::round, capacity::memory, process::qlog::since_1970};
 
 /// Seconds of which rates are kept: five minutes.
-const HISTORY: usize = 300;
+pub(super) const HISTORY: usize = 300;
 
 /// The state of a server over the last minutes.
 pub(super) struct Board<'a> {
@@ -250,7 +250,7 @@ fn per_second(count: u64, interval: Duration) -> f64 {
     float(count) / interval.as_secs_f64().max(1e-3)
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     round(float(part) / float(whole.max(1)), 1e5)
 }
 

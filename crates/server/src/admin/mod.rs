@@ -1,4 +1,5 @@
-//! What operators see of a running server ([ADR 52](../../../../docs/design/adr/0052-admin-listener.md)).
+//! What operators see of a running server, and users of a running client
+//! ([ADR 52](../../../../docs/design/adr/0052-admin-listener.md)).
 //!
 //! Each node leaves its state in a place of its own once a second. The main thread, which runs no node, reads
 //! these places and serves HTTP.
@@ -6,6 +7,7 @@
 mod addr;
 mod board;
 mod causes;
+pub mod client;
 mod metrics;
 mod now;
 mod page;
@@ -209,13 +211,7 @@ impl Admin {
 
     /// Listens from now on. Call within a runtime.
     pub(crate) fn listen(&self) -> Result<AdminListener, ListenError> {
-        let listener = AdminListener::bind(&self.address.0)
-            .map_err(|error| ListenError { address: self.address.clone(), error })?;
-        match listener.local_addr() {
-            Some(address) => say(format_args!("admin page at http://{address}/")),
-            None => say(format_args!("admin listener at {}", self.address)),
-        }
-        Ok(listener)
+        listen(&self.address)
     }
 
     /// Serves operators until the future is dropped.
@@ -276,6 +272,17 @@ impl Admin {
             ),
         }
     }
+}
+
+/// Listens from now on, and says where. Call within a runtime.
+fn listen(address: &AdminAddr) -> Result<AdminListener, ListenError> {
+    let listener = AdminListener::bind(&address.0)
+        .map_err(|error| ListenError { address: address.clone(), error })?;
+    match listener.local_addr() {
+        Some(address) => say(format_args!("admin page at http://{address}/")),
+        None => say(format_args!("admin listener at {address}")),
+    }
+    Ok(listener)
 }
 
 /// Whether every node takes connections.

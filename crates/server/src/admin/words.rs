@@ -34,6 +34,16 @@ pub fn ms(seconds: f64) -> String {
     }
 }
 
+/// A longer time in seconds, such as an age.
+pub fn age(seconds: f64) -> String {
+    match seconds {
+        _ if seconds < 120.0 => format!("{seconds:.0} s"),
+        _ if seconds < 7_200.0 => format!("{:.0} min", seconds / 60.0),
+        _ if seconds < 172_800.0 => format!("{:.1} h", seconds / 3_600.0),
+        _ => format!("{:.1} d", seconds / 86_400.0),
+    }
+}
+
 /// A share.
 pub fn percent(ratio: f64) -> String {
     if ratio == 0.0 { "0 %".to_owned() } else { format!("{:.2} %", ratio * 100.0) }
@@ -81,6 +91,8 @@ mod tests {
         let sizes = [0, 999, 1_500, 2_500_000, 3_210_000_000].map(bytes);
         assert_eq!(sizes, ["0 B", "999 B", "2 kB", "2.5 MB", "3.21 GB"]);
         assert_eq!([0.0, 0.0042, 0.25, 12.0].map(ms), ["0 ms", "4.2 ms", "250 ms", "12 s"]);
+        let ages = [0.0, 119.4, 600.0, 9_000.0, 200_000.0].map(age);
+        assert_eq!(ages, ["0 s", "119 s", "10 min", "2.5 h", "2.3 d"]);
         assert_eq!([0.0, 0.0123].map(percent), ["0 %", "1.23 %"]);
         assert_eq!(
             [7, 1_000, 12_345_678].map(count),

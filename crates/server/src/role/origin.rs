@@ -32,6 +32,8 @@ pub struct OriginRole {
     pub root: PathBuf,
     /// Whether it takes uploads, which it counts and drops.
     pub takes_uploads: bool,
+    /// Whether clients may measure their rate, with uploads and with a body of zeros.
+    pub speedtest: bool,
     /// The file with the PEPs that it listens to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peps: Option<PathBuf>,
@@ -42,7 +44,7 @@ pub struct OriginRole {
 impl OriginRole {
     /// An origin of the files below a folder.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, takes_uploads: false, peps: None, json: false }
+        Self { root, takes_uploads: false, speedtest: false, peps: None, json: false }
     }
 }
 
@@ -86,6 +88,7 @@ impl Role for OriginRole {
         let files = Files::below(root).map_err(unreadable)?;
         let node = tandem_node::OriginConfig {
             takes_uploads: self.takes_uploads,
+            serves_speedtests: self.speedtest,
             ..tandem_node::OriginConfig::new(listen, tls)
         };
         Ok(OriginConfig { node, files, peps })

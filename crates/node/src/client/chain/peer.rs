@@ -164,6 +164,13 @@ impl Peer {
         connection.map(Connection::stats).unwrap_or_default()
     }
 
+    /// The bytes of UDP payloads that were sent on the connection, and received on it.
+    pub(in crate::client) fn payload_bytes(&mut self) -> (u64, u64) {
+        let connection = self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id));
+        let glance = connection.map(Connection::glance);
+        glance.map_or((0, 0), |glance| (glance.to_peer_bytes, glance.from_peer_bytes))
+    }
+
     /// The bytes of IPv4 packets that the connection alone took so far, in both directions.
     pub(in crate::client) fn wire_bytes(&mut self) -> ByteCount {
         let connection = self.endpoint.as_mut().and_then(|(endpoint, id)| endpoint.peek(*id));

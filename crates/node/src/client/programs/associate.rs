@@ -264,7 +264,7 @@ impl Associations {
         cx: &mut Context<'_>,
     ) -> Option<Output> {
         if let Some(flow) = flows.get_mut(Source::Associate(flow)) {
-            flow.on_received(cx.now);
+            flow.on_received(cx.now, payload.len());
         }
         let FlowToTarget { header, program } = self.by_flow.get(&flow)?;
         let (address, _) = decode_datagram(header).ok()?;

@@ -92,6 +92,13 @@ pub(super) struct Activity {
     pub(super) last: Instant,
 }
 
+/// Where a payload goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    ToTarget,
+    ToClient,
+}
+
 /// One flow of a program.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -102,7 +109,11 @@ pub(super) struct Flow {
     pub(super) early: VecDeque<Bytes>,
     /// How many payloads were sent before the grant.
     sent_early: usize,
-    /// `None`: no payload has passed.
+    /// The bytes that the program has sent.
+    pub(super) to_target_bytes: u64,
+    /// The bytes that have come for the program.
+    pub(super) to_client_bytes: u64,
+    /// `None`: no payload has passed. That of a TCP connection begins when its program asks for it.
     pub(super) activity: Option<Activity>,
     /// The number of payloads of the program.
     pub(super) sent: u32,
@@ -127,6 +138,8 @@ impl Flow {
             life: Life::Waiting,
             early: VecDeque::new(),
             sent_early: 0,
+            to_target_bytes: 0,
+            to_client_bytes: 0,
             activity: None,
             sent: 0,
             received: 0,
@@ -139,20 +152,30 @@ impl Flow {
     }
 
     /// Notes that a payload of the program passes.
-    fn on_sent(&mut self, now: Instant) {
+    fn on_sent(&mut self, now: Instant, len: usize) {
         self.sent = self.sent.saturating_add(1);
         let began = self.activity.map_or(now, |activity| activity.began);
         self.goes_on |= now > began + ANSWERED;
-        self.touch(now);
+        self.count(now, Way::ToTarget, len as u64);
     }
 
     /// Notes that a payload of the target passes.
-    pub(super) fn on_received(&mut self, now: Instant) {
+    pub(super) fn on_received(&mut self, now: Instant, len: usize) {
         self.received = self.received.saturating_add(1);
-        self.touch(now);
+        self.count(now, Way::ToClient, len as u64);
     }
 
-    fn touch(&mut self, now: Instant) {
+    /// Notes that bytes pass.
+    pub(super) fn count(&mut self, now: Instant, way: Way, len: u64) {
+        self.touch(now);
+        match way {
+            Way::ToTarget => self.to_target_bytes += len,
+            Way::ToClient => self.to_client_bytes += len,
+        }
+    }
+
+    /// Notes that the flow is used.
+    pub(super) fn touch(&mut self, now: Instant) {
         self.activity.get_or_insert(Activity { began: now, last: now }).last = now;
     }
 
@@ -438,7 +461,7 @@ impl Flows {
         cx: &mut Context<'_>,
     ) -> Result<(), FlowError> {
         let flow = self.all.get_mut(&source).ok_or(FlowError::NotOpen)?;
-        flow.on_sent(cx.now);
+        flow.on_sent(cx.now, payload.as_ref().len());
         let is_first = flow.begins_quic.is_none();
         if is_first {
             flow.begins_quic = Some(quic::is_first_of_client(payload.as_ref()));

@@ -5,7 +5,7 @@ use tracing::{debug, warn};
 
 use super::{
     Context, Source,
-    flows::Flows,
+    flows::{Flows, Way},
     splice::words_of,
     tcp::{Tcp, closed_for},
 };
@@ -74,6 +74,9 @@ impl Tcp {
             match program.splice.stream.read(&mut carrier, stream) {
                 Next::Data(data) => {
                     cx.stats.tcp.to_client_bytes += data.len() as u64;
+                    if let Some(flow) = flows.get_mut(Source::Tcp(tcp)) {
+                        flow.count(cx.now, Way::ToClient, data.len() as u64);
+                    }
                     local.from_target(data);
                 }
                 Next::Fin => continue, // the end of the stream follows

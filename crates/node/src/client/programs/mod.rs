@@ -10,10 +10,12 @@ mod flows;
 mod local;
 mod own;
 mod owners;
+mod probes;
 mod requests;
 mod right;
 mod room;
 mod splice;
+mod status;
 mod tcp;
 mod told;
 mod udp;
@@ -24,14 +26,14 @@ use bytes::Bytes;
 use tandem_wire::{OwnCapsule, TunnelInfo};
 use tracing::info;
 
-use self::{associate::AssociateId, flows::Flows, own::Own, tcp::Tcp, udp::Udp};
+use self::{associate::AssociateId, flows::Flows, own::Own, probes::Probes, tcp::Tcp, udp::Udp};
 pub(super) use self::{divide::Division, flows::Source};
 pub use self::{
     own::{FlowEvent, FlowId},
     tcp::TcpService,
 };
 use super::{
-    ForwardConfig,
+    FlowConfig, ForwardConfig,
     chain::{Hop, Request},
     open_socket,
     recovery::Jitter,
@@ -117,6 +119,9 @@ pub(super) struct Programs {
     flows: Flows,
     udp: Udp,
     own: Own,
+    probes: Probes,
+    /// Whether the embedding program only sends probes.
+    only_probes: bool,
     tcp: Tcp,
     /// Divides reports on an outer tunnel among all flows.
     division: Division,
@@ -130,6 +135,8 @@ impl Programs {
             flows: Flows::default(),
             udp: Udp::new(listeners),
             own: Own::default(),
+            probes: Probes::default(),
+            only_probes: false,
             tcp: Tcp::new(limits),
             division: Division::default(),
             closed: LineBudget::default(),
@@ -150,7 +157,12 @@ impl Programs {
 
     /// Whether programs may have TCP connections, and nothing else.
     pub(super) const fn has_only_tcp(&self) -> bool {
-        self.tcp.has_services() && !self.udp.has_listeners()
+        (self.tcp.has_services() || self.only_probes) && !self.udp.has_listeners()
+    }
+
+    /// Notes that the embedding program only sends probes, which are for TCP.
+    pub(super) const fn only_probes(&mut self) {
+        self.only_probes = true;
     }
 
     /// Whether a program has a TCP connection.
@@ -206,6 +218,7 @@ impl Programs {
     /// connections end with their streams.
     pub(super) fn forget_streams(&mut self, cx: &mut Context<'_>) {
         self.flows.forget_streams();
+        self.probes.forget_streams(&mut self.own, cx);
         self.tcp.end_streams(&mut self.flows, cx);
     }
 
@@ -341,13 +354,16 @@ impl Programs {
         }
     }
 
-    /// Handles an event of the last hop's connection if it is about a TCP connection. Otherwise it returns the event.
+    /// Handles an event of the last hop's connection if it is about a TCP connection or a probe. Otherwise it returns
+    /// the event.
     pub(super) fn take_event(
         &mut self,
         event: h3::Event,
         cx: &mut Context<'_>,
     ) -> Option<h3::Event> {
-        self.tcp.take_event(event, &mut self.flows, cx)
+        let Self { probes, own, tcp, flows, .. } = self;
+        let event = probes.take_event(event, own, tcp, cx)?;
+        tcp.take_event(event, flows, cx)
     }
 
     /// Handles an input about a TCP connection of a program.
@@ -391,6 +407,17 @@ impl Programs {
         self.flows.open(Source::Own(id), request, limits, hop)
     }
 
+    /// Sends a probe of the embedding program.
+    pub(super) fn probe(
+        &mut self,
+        id: FlowId,
+        target: Option<FlowConfig>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), FlowError> {
+        let form = self.tcp.form_for(cx.hop);
+        self.probes.send(id, target, form, cx.hop)
+    }
+
     /// Sends a payload of the embedding program.
     pub(super) fn send(
         &mut self,
@@ -407,8 +434,9 @@ impl Programs {
     }
 
     /// Closes a flow for the embedding program.
-    pub(super) fn close(&mut self, id: FlowId, cx: &Context<'_>) {
+    pub(super) fn close(&mut self, id: FlowId, cx: &mut Context<'_>) {
         self.own.forget_events(id);
+        self.probes.give_up(id, cx.hop);
         self.flows.close(Source::Own(id), cx.now + cx.limits.last_words);
     }
 

@@ -67,7 +67,7 @@ impl Own {
             cx.stats.dropped.queue_full += 1;
             return;
         }
-        flow.on_received(cx.now);
+        flow.on_received(cx.now, payload.len());
         flow.queued += 1;
         cx.stats.count_to_client(payload.len());
         self.tell(id, FlowEvent::Payload(payload));

@@ -57,6 +57,9 @@ impl Tcp {
     pub(super) fn ask(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
         self.take_asked(tcp); // of the target before
         self.put_asked(tcp, Asked { at: cx.now, due: cx.now + cx.limits.request_wait });
+        if let Some(flow) = flows.get_mut(Source::Tcp(tcp)) {
+            flow.touch(cx.now);
+        }
         self.request(tcp, flows, cx);
     }
 

@@ -3,7 +3,7 @@
 //! The question costs the proxy nothing: it is a request for a TCP connection to port 0, which no proxy opens. A proxy
 //! that checks a request's token first refuses only a wrong one with a status that says so.
 
-use tandem_wire::Code;
+use tandem_wire::{Code, ResponseHead};
 
 use super::{Context, Verdict, tcp::Tcp};
 use crate::{
@@ -11,10 +11,21 @@ use crate::{
     h3,
     quic::StreamId,
     service::Service,
+    tcp::Form,
 };
 
 /// A target that no proxy reaches: RFC 6761 §6.4 lets no name end in "invalid", and there is no port 0.
 const TARGET: (&str, u16) = ("right.invalid", 0);
+
+/// The request that no proxy grants.
+pub(super) fn question(form: Form) -> Request {
+    Request::new(Service::Tcp(form), FlowConfig::new(TARGET.0, TARGET.1))
+}
+
+/// Whether an answer means the token.
+pub(super) fn is_refused(head: &ResponseHead) -> bool {
+    matches!(head.status.as_u16(), 401 | 407 | 429)
+}
 
 /// What is known of the right to use the proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,8 +64,7 @@ impl Tcp {
         match self.right {
             Right::Wanted if has_listener => {
                 let form = self.form_for(cx.hop);
-                let target = FlowConfig::new(TARGET.0, TARGET.1);
-                let stream = cx.hop.request_tcp(&Request::new(Service::Tcp(form), target));
+                let stream = cx.hop.request_tcp(&question(form));
                 self.right = stream.map_or(Right::NotWanted, Right::Asked);
                 stream.is_none() // a proxy that takes no request now will answer those of programs
             }
@@ -69,7 +79,7 @@ impl Tcp {
             h3::Event::Response(_, head) => {
                 let error = cx.hop.refused("any target".to_owned(), head);
                 cx.hop.end_tcp(stream, Code::H3_REQUEST_CANCELLED);
-                matches!(head.status.as_u16(), 401 | 407 | 429).then_some(error)
+                is_refused(head).then_some(error)
             }
             h3::Event::Failed(..) => {
                 cx.hop.end_tcp(stream, Code::H3_REQUEST_CANCELLED);

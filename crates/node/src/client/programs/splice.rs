@@ -6,7 +6,7 @@ use tandem_wire::{Code, ResponseHead, StrangerText};
 
 use super::{
     Context, Source,
-    flows::{Flow, Flows, Life},
+    flows::{Flow, Flows, Life, Way},
     tcp::{Tcp, closed, closed_for},
 };
 use crate::{
@@ -94,6 +94,7 @@ impl Tcp {
         };
         flow.keep_early(&data, &mut program.splice);
         cx.stats.tcp.to_target_bytes += data.len() as u64;
+        flow.count(cx.now, Way::ToTarget, data.len() as u64);
         // The request may have to wait again since the driver was asked for these bytes.
         let Some(stream) = flow.life.stream() else { return program.splice.socket.on_read(&data) };
         let outcome = program.splice.on_read(data, &mut cx.hop.tunnel, stream, cx.outputs);
@@ -115,6 +116,7 @@ impl Tcp {
         // The proxy may have cut the connection before it granted it.
         let Some(flow) = flows.get_mut(Source::Tcp(tcp)) else { return };
         cx.stats.tcp.to_target_bytes += data.len() as u64;
+        flow.count(cx.now, Way::ToTarget, data.len() as u64);
         let stream = flow.life.stream();
         flow.keep_early(&data, &mut program.splice);
         if let Some(stream) = stream {
@@ -144,7 +146,11 @@ impl Tcp {
         let Some(mut carrier) = cx.hop.peer.carrier() else { return };
         let before = program.splice.to_tcp;
         let outcome = program.splice.push(&mut carrier, stream, cx.outputs);
-        cx.stats.tcp.to_client_bytes += program.splice.to_tcp - before;
+        let came = program.splice.to_tcp - before;
+        cx.stats.tcp.to_client_bytes += came;
+        if let Some(flow) = flows.get_mut(Source::Tcp(tcp)).filter(|_| came > 0) {
+            flow.count(cx.now, Way::ToClient, came);
+        }
         self.settle(tcp, outcome, flows, cx);
     }
 
@@ -321,7 +327,7 @@ pub(super) fn words_of(status: &StrangerText) -> (StrangerText, Option<Cause>) {
 }
 
 /// Whether a proxy that answers with this status may take the request in another form.
-fn lacks_form(status: StatusCode) -> bool {
+pub(super) fn lacks_form(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::NOT_FOUND

@@ -434,3 +434,17 @@ fn a_host_that_guesses_passwords_is_slowed_down_alone() {
     assert!(answers(&mut client, begin, 2), "another host");
     assert!(answers(&mut client, begin + Duration::from_secs(2), 1));
 }
+
+#[test]
+fn a_probe_needs_a_tunnel_and_a_target_that_there_can_be() {
+    let (mut client, _) = with_port(test_start(), None);
+    let mut probe = |target| client.probe(test_start(), FlowId(1), target);
+    assert_eq!(probe(None), Err(FlowError::NotOpen));
+    assert_eq!(probe(Some(FlowConfig::new("target.test", 22))), Err(FlowError::NotOpen));
+    for (host, port) in [("target.test", 0), ("", 22), ("a b", 22)] {
+        let refused = probe(Some(FlowConfig::new(host, port)));
+        assert!(matches!(refused, Err(FlowError::Target(_))), "{host}: {refused:?}");
+    }
+    client.close_flow(test_start(), FlowId(1));
+    assert!(client.poll_flow_event().is_none());
+}

@@ -229,7 +229,7 @@ impl Udp {
         cx.stats.count_to_client(payload.len());
         buf.extend_from_slice(payload);
         if let Some(flow) = flows.get_mut(Source::Udp(id)) {
-            flow.on_received(cx.now);
+            flow.on_received(cx.now, payload.len());
             if !self.troubles.is_empty() {
                 self.on_success(id, flow);
             }

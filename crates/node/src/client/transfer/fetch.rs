@@ -108,7 +108,7 @@ impl Fetch {
         credit: u64,
         relay: Option<Relay>,
     ) -> Self {
-        let upload = config.upload.map(Upload::new);
+        let upload = config.upload.map(|len| Upload::new(len, config.is_upload_measured));
         let resume = config.resume.clone().filter(|resume| resume.offset > 0);
         Self {
             authority,

@@ -24,6 +24,8 @@ pub(super) struct Upload {
     /// Bytes that the engine has not taken yet.
     left: u64,
     has_ended: bool,
+    /// Whether the engine gets no more than it can send soon.
+    is_measured: bool,
     renumbered: Renumbered,
     /// How many reports on this client's end of the tunnel there were.
     pub(super) reports: u64,
@@ -32,11 +34,12 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    pub(super) const fn new(len: ByteCount) -> Self {
+    pub(super) const fn new(len: ByteCount, is_measured: bool) -> Self {
         Self {
             len,
             left: len.get(),
             has_ended: false,
+            is_measured,
             renumbered: Renumbered::new(),
             reports: 0,
             followed: 0,
@@ -65,6 +68,9 @@ impl Upload {
     /// Sends as much of the body as the stream has room for.
     pub(super) fn send(&mut self, peer: &mut Peer, stream: StreamId) {
         let Some(mut carrier) = peer.carrier() else { return }; // it is lost
+        if self.is_measured {
+            carrier.quic().hold_two_windows();
+        }
         while self.left > 0 {
             let mut piece = Bytes::from_static(&ZEROS);
             piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));

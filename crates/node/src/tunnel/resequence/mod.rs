@@ -196,6 +196,11 @@ enum Cause {
 }
 
 impl GivenUpGaps {
+    /// Returns the sum over all causes.
+    pub const fn total(&self) -> u64 {
+        self.floor + self.time + self.silence + self.bytes + self.packets + self.flush
+    }
+
     fn count(&mut self, cause: Cause, numbers: u64) {
         let counter = match cause {
             Cause::Floor => &mut self.floor,

@@ -91,7 +91,11 @@ impl Family {
     }
 
     /// A counter.
-    pub(super) fn counter(name: &'static str, help: &'static str, value: impl Into<Value>) -> Self {
+    pub(in crate::admin) fn counter(
+        name: &'static str,
+        help: &'static str,
+        value: impl Into<Value>,
+    ) -> Self {
         Self::one(MetricKind::Counter, name, help, value)
     }
 
@@ -101,7 +105,7 @@ impl Family {
     }
 
     /// Numbers with different values of a label.
-    pub(super) fn by<V: Into<Value>>(
+    pub(in crate::admin) fn by<V: Into<Value>>(
         mut self,
         label: &'static str,
         samples: impl IntoIterator<Item = (impl Into<Cow<'static, str>>, V)>,
@@ -116,7 +120,7 @@ impl Family {
     }
 
     /// A counter with a label, such as a cause.
-    pub(super) fn counters<const N: usize>(
+    pub(in crate::admin) fn counters<const N: usize>(
         (name, label): (&'static str, &'static str),
         help: &'static str,
         samples: [(&'static str, u64); N],
@@ -140,7 +144,7 @@ impl Family {
 #[cfg(test)]
 impl Family {
     /// The row of the table in the documentation: name, type, label with its values, and meaning.
-    pub(super) fn row(&self) -> [String; 4] {
+    pub(in crate::admin) fn row(&self) -> [String; 4] {
         let kind = if self.kind == MetricKind::Counter { "counter" } else { "gauge" };
         let labels: Vec<_> = self.labels.iter().zip(0..).map(|it| self.label_in_row(it)).collect();
         [self.name.to_owned(), kind.to_owned(), labels.join("; "), self.help.to_owned()]
@@ -152,7 +156,7 @@ impl Family {
         values.sort_by_key(|value| self.samples.iter().position(|it| it.labels[place] == **value));
         values.dedup();
         let values: Vec<_> = values.iter().map(|value| format!("`{value}`")).collect();
-        let is_closed = !["version", "user"].contains(label);
+        let is_closed = !["version", "user", "hop"].contains(label);
         let values = if is_closed { format!(": {}", values.join(", ")) } else { String::new() };
         format!("`{label}`{values}")
     }

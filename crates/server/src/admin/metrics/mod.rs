@@ -41,6 +41,15 @@ pub(super) fn text(families: Vec<Family>, rtts: &Histogram) -> String {
     let mut registry = Registry::default();
     // The registry ends the help with a full stop.
     registry.register(RTT, RTT_HELP, rtts.clone());
+    encode(registry, families)
+}
+
+/// The text for a scrape of families alone.
+pub(super) fn text_of(families: Vec<Family>) -> String {
+    encode(Registry::default(), families)
+}
+
+fn encode(mut registry: Registry, families: Vec<Family>) -> String {
     registry.register_collector(Box::new(Families(families)));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry).expect("a string takes all text");
@@ -70,17 +79,18 @@ pub(super) fn families(
     families
 }
 
-fn of_process(facts: &Facts, now: &Now) -> Vec<Family> {
+/// What is known of any process. `started`: in seconds since 1970.
+pub(super) fn of_any_process(memory_bytes: u64, started: f64) -> Vec<Family> {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     #[expect(clippy::cast_precision_loss, reason = "exact for 285 million years")]
     let cpu_seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
-    let mut families = vec![
+    vec![
         Family::gauge("tandem_build_info", "1, with the version of the program", 1_u64)
             .by("version", [(env!("CARGO_PKG_VERSION"), 1_u64)]),
         Family::gauge(
             "process_start_time_seconds",
             "When the process started, in seconds since 1970",
-            facts.started_unix.as_secs_f64(),
+            started,
         ),
         Family::counter("process_cpu_seconds_total", "CPU time of the process", cpu_seconds),
         Family::gauge(
@@ -88,11 +98,13 @@ fn of_process(facts: &Facts, now: &Now) -> Vec<Family> {
             "Memory of the process in the machine's RAM",
             memory::resident(),
         ),
-        Family::gauge(
-            "tandem_memory_bytes",
-            "Memory that the process has allocated",
-            now.memory.in_use_bytes,
-        ),
+        Family::gauge("tandem_memory_bytes", "Memory that the process has allocated", memory_bytes),
+    ]
+}
+
+fn of_process(facts: &Facts, now: &Now) -> Vec<Family> {
+    let mut families = of_any_process(now.memory.in_use_bytes, facts.started_unix.as_secs_f64());
+    families.extend([
         Family::gauge(
             "tandem_memory_bound_bytes",
             "The bound of --memory; from half of it, new connections are refused",
@@ -120,7 +132,7 @@ fn of_process(facts: &Facts, now: &Now) -> Vec<Family> {
             "The most connections that may be open",
             facts.connections_max,
         ),
-    ];
+    ]);
     if facts.role == RoleName::Proxy {
         families.extend([
             Family::gauge(
