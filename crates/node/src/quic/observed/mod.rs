@@ -287,8 +287,8 @@ impl Observed {
     }
 }
 
-/// The largest packet number that a packet acknowledges. RFC 9000 §19.3: the field Largest Acknowledged follows the type
-/// of an ACK frame, which has one byte.
+/// The largest packet number that a packet acknowledges. RFC 9000 §19.3: the field Largest Acknowledged follows the
+/// type of an ACK frame, which has one byte.
 fn largest_acked(payload: &[u8]) -> Option<u64> {
     let acks = QuicFrames::new(payload).filter(|it| it.kind == QuicFrameKind::Ack);
     let largest = acks.map(|ack| VarInt::decode(&mut ack.frame.get(1..)?).ok().map(VarInt::get));
