@@ -1,8 +1,10 @@
 """Fetches a URL through an HTTP/3 proxy with libcurl, or sends a file to it with POST:
 get.py http3|http1.1 CA-FILE PROXY URL OUTPUT [UPLOAD]
 
-libcurl asks the proxy with CONNECT-UDP for HTTP/3, and with CONNECT for HTTP/1.1."""
+libcurl asks the proxy with CONNECT-UDP for HTTP/3, and with CONNECT for HTTP/1.1. LOGIN may be the user and the
+password for the proxy, NAME:PASSWORD."""
 
+import os
 import sys
 
 from curl_cffi import Curl, CurlHttpVersion, CurlInfo, CurlOpt
@@ -23,6 +25,8 @@ def main(
     curl.setopt(CurlOpt.PROXY, proxy)
     curl.setopt(CurlOpt.PROXYTYPE, CurlProxyType.HTTPS3)
     curl.setopt(CurlOpt.PROXY_CAINFO, ca)
+    if login := os.environ.get("LOGIN"):
+        curl.setopt(CurlOpt.PROXYUSERPWD, login)
     curl.setopt(CurlOpt.VERBOSE, 1)
     if upload:
         with open(upload, "rb") as file:

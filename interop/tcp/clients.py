@@ -9,7 +9,7 @@ from clients import Client, Transfer
 from files import CA, HUGE, LARGE, MEDIUM, PAGE, ROOT, sha256
 from processes import Lab, free_port
 from servers import HERE
-from tcp.tunnel import check, check_carried, ends, site
+from tcp.tunnel import check, check_carried, check_has, ends, site
 
 DOWNLOADS = (Transfer(PAGE), Transfer(HUGE))
 UPLOAD = (Transfer(LARGE, upload=True),)
@@ -57,12 +57,31 @@ def by_hand(form: str):
     return run
 
 
+def login(lab: Lab) -> None:
+    """A user name and a password are the name of a token and the token."""
+    tokens = lab.logs / "tokens"
+    tokens.write_text(f"alice {TOKEN}\n")
+    tokens.chmod(0o600)
+    proxy, target = servers.tandem_proxy(lab, "--token-file", tokens), site(lab, True)
+    answer = lab.logs / "answer"
+    url = f"https://{target.address}/{PAGE}"
+    command = (sys.executable, HERE / "libcurl/get.py", "http1.1", CA, proxy.url(), url, answer)
+    for wrong in (f"bob:{TOKEN}", "alice:a-token-that-is-wrong"):
+        lab.run("libcurl", *command, env={"LOGIN": wrong}, expect=1)
+    for right in (f"alice:{TOKEN}", f":{TOKEN}"):
+        lab.run("libcurl", *command, env={"LOGIN": right})
+        check("SHA-256", sha256(answer), sha256(ROOT / PAGE))
+    proxy.process.stop()
+    check_has("the proxy's log", proxy.process.text(), "flow opened .*user=alice")
+
+
 PAGES = (Transfer(PAGE), Transfer(PAGE), Transfer(MEDIUM), Transfer(PAGE))  # as in the matrix
 LIBCURL = clients.libcurl("http1.1")
 FIREFOX = clients.firefox("http/1.1")
 CASES = [
     ("libcurl", "CONNECT over HTTP/3, downloads", transfers(LIBCURL, True, *DOWNLOADS)),
     ("libcurl", "CONNECT over HTTP/3, upload", transfers(LIBCURL, True, *UPLOAD)),
+    ("libcurl", "CONNECT over HTTP/3, user and password", login),
     ("firefox", "CONNECT over HTTP/3, pages and downloads", transfers(FIREFOX, True, *PAGES)),
     ("firefox", "CONNECT over HTTP/3, upload", transfers(FIREFOX, True, *UPLOAD)),
     ("aioquic", "CONNECT over HTTP/3 by hand", by_hand("connect")),

@@ -314,8 +314,8 @@ fn the_error_for_a_missing_token_says_how_to_give_one() {
         scene.serve("proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --token-file tokens");
     let get =
         format!("get https://{}/f --via https://{} --insecure -o f", origin.address, proxy.address);
-    scene.run(&get).fails(1, &["407", "--token-file"]);
-    scene.run(&format!("{get} --token-file wrong")).fails(1, &["407", "--token-file"]);
+    scene.run(&get).fails(1, &["401", "--token-file"]);
+    scene.run(&format!("{get} --token-file wrong")).fails(1, &["401", "--token-file"]);
     scene.run(&format!("{get} --token-file tokens")).succeeds();
 }
 

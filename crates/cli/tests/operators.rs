@@ -186,7 +186,7 @@ fn the_log_tells_who_used_a_flow_and_a_removed_token_ends_it() {
     assert!(opened.ends_with(&format!(" destination={target}")), "{opened}");
 
     let get = format!("get https://{}/f {via} --token-file bob -o f", origin.address);
-    scene.run(&get).fails(1, &["407"]);
+    scene.run(&get).fails(1, &["401"]);
     let warning = proxy.says("a client sent a wrong token");
     assert!(warning.contains("WARN") && warning.contains("client=127.0.0.1:"), "{warning}");
     assert!(!warning.contains(BOB), "{warning}");

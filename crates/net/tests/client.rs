@@ -117,7 +117,7 @@ fn errors_say_what_is_wrong() {
 
         let wrong = Client::connect(options().token("a-token-that-is-wrong")).await.unwrap();
         let (status, text) = refusal(open(&wrong, target).await.unwrap_err());
-        assert_eq!(status, 407, "{text}");
+        assert_eq!(status, 401, "{text}");
 
         let short = Client::connect(options().token("short")).await.unwrap_err();
         assert!(matches!(short, ClientError::Token(_)), "{short:?}");

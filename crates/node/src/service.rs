@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use http::{HeaderName, Method, header};
+use http::Method;
 use tandem_wire::{
     PROTOCOL_CONNECT_TCP, RequestHead, TargetError, Template, VarInt, uri_template::check_host,
 };
@@ -64,12 +64,22 @@ impl Service {
         matches!(self, Self::Tcp(_))
     }
 
-    /// The header field of a request that has the client's token.
-    pub(crate) const fn token_field(self) -> HeaderName {
+    /// Whether a request is for a resource of the proxy, which a URI template names, so that clients authenticate as for
+    /// any other resource (RFC 9110 §11.6): with the field `Authorization`, and after the answer 401.
+    pub(crate) const fn is_resource(self) -> bool {
         match self {
-            // draft-ietf-httpbis-connect-tcp: the request is for a resource of the proxy.
-            Self::Tcp(Form::Capsules) => header::AUTHORIZATION,
-            _ => header::PROXY_AUTHORIZATION,
+            Self::Udp | Self::Tcp(Form::Capsules) => true,
+            Self::Tcp(Form::Classic) => false,
+        }
+    }
+
+    /// The header fields of a request that have the client's token. Many proxies read only `Proxy-Authorization` where
+    /// they carry UDP, as Tandem did until version 0.2.
+    pub(crate) const fn token_fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Udp => &["authorization", "proxy-authorization"],
+            Self::Tcp(Form::Capsules) => &["authorization"],
+            Self::Tcp(Form::Classic) => &["proxy-authorization"],
         }
     }
 

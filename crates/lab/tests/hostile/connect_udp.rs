@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use noq_proto::Dir;
 use tandem_node::{
     Proxy,
@@ -13,8 +14,8 @@ use tandem_wire::{CAPSULE_TYPE_PROXY_STATUS, Capsule, CapsuleDecoder, Code, Prox
 use crate::{
     bed::{Bed, MS, Serving, Setup, proxy},
     h3_bytes::{
-        DATA, capsule, connect_udp, connect_udp_lines, frame, get, headers, http_datagram,
-        udp_datagram, varint,
+        CHALLENGES, DATA, capsule, connect_udp, connect_udp_lines, frame, get, headers,
+        http_datagram, udp_datagram, varint,
     },
     raw_peer::{Permits, StreamEnd},
 };
@@ -157,29 +158,54 @@ fn names_are_resolved_or_refused_with_the_reason() {
 fn only_a_known_token_opens_a_flow() {
     let token = Token::parse("0123456789abcdef").expect("it is long enough");
     let token = NamedToken::new("alice", token).expect("it is a name");
-    let setup = Setup { access: Access::Tokens(vec![token]), ..Setup::default() };
+    let limits = Limits { guesses: 100, guesses_per_connection: 100, ..Limits::default() };
+    let setup = Setup { access: Access::Tokens(vec![token]), limits, ..Setup::default() };
     let mut bed = setup.proxy().with_control_stream();
-    for (authorization, status) in [
-        (None, 407),
-        (Some(""), 407),
-        (Some("Bearer "), 407),
-        (Some("Bearer 0123456789abcdeX"), 407),
-        (Some("Bearer  0123456789abcdef"), 407),
-        (Some("Bearer 0123456789abcdef0"), 407),
-        (Some("Basic 0123456789abcdef"), 407),
-        (Some("Bearer 0123456789abcdef"), 200),
-        (Some("bEARER 0123456789abcdef"), 200),
+    let basic = |pair: &str| format!("Basic {}", BASE64_STANDARD.encode(pair));
+    let bearer = |token: &str| format!("Bearer {token}");
+    // What the proxy reads as a token counts as a guess if it is wrong, and nothing else does.
+    for (authorization, status, is_guess) in [
+        (None, 401, false),
+        (Some(String::new()), 401, false),
+        (Some(bearer("")), 401, true),
+        (Some(bearer("0123456789abcdeX")), 401, true),
+        (Some(bearer(" 0123456789abcdef")), 401, true),
+        (Some(bearer("0123456789abcdef0")), 401, true),
+        (Some("Basic 0123456789abcdef".to_owned()), 401, false),
+        (Some(basic("alice")), 401, false),
+        (Some(basic(&"x".repeat(9000))), 401, false),
+        (Some(basic("bob:0123456789abcdef")), 401, true),
+        (Some(basic("alice:0123456789abcdeX")), 401, true),
+        (Some("Digest username=\"alice\"".to_owned()), 401, false),
+        (Some(bearer("0123456789abcdef")), 200, false),
+        (Some("bEARER 0123456789abcdef".to_owned()), 200, false),
+        (Some(basic("alice:0123456789abcdef")), 200, false),
+        (Some(basic(":0123456789abcdef")), 200, false),
     ] {
+        for field in ["authorization", "proxy-authorization"] {
+            let before = bed.stats().denied.wrong_token;
+            let mut lines = connect_udp_lines(PATH);
+            lines.extend(authorization.as_deref().map(|value| (field, value)));
+            let answer = bed.ask(headers(&lines));
+            let what = format!("{field}: {authorization:?}");
+            assert_eq!(answer.status(), status, "{what}");
+            let challenges = answer.fields("www-authenticate");
+            let expected: &[&str] = if status == 401 { &CHALLENGES } else { &[] };
+            assert_eq!(challenges, expected, "{what}");
+            let guesses = bed.stats().denied.wrong_token - before;
+            assert_eq!(guesses, u64::from(is_guess), "{what}");
+        }
+    }
+    // Both fields are read, and must not contradict each other.
+    let [right, wrong] = ["0123456789abcdef", "0123456789abcdeX"].map(bearer);
+    for (first, second, status) in [(&right, &right, 200), (&right, &wrong, 401)] {
         let mut lines = connect_udp_lines(PATH);
-        lines.extend(authorization.map(|value| ("proxy-authorization", value)));
-        let answer = bed.ask(headers(&lines));
-        assert_eq!(answer.status(), status, "{authorization:?}");
-        let challenge = answer.field("proxy-authenticate");
-        assert_eq!(challenge.starts_with("Bearer"), status == 407, "{authorization:?}");
+        lines.extend([("authorization", &**first), ("proxy-authorization", &**second)]);
+        assert_eq!(bed.ask(headers(&lines)).status(), status, "{first}, {second}");
     }
     // A client without a token must not learn which targets exist.
-    assert_eq!(bed.ask(target("127.0.0.1", "0")).status(), 407);
-    assert_eq!(bed.stats().requests_refused, 8);
+    assert_eq!(bed.ask(target("127.0.0.1", "0")).status(), 401);
+    assert_eq!(bed.stats().requests_refused, 2 * 12 + 2);
 }
 
 #[test]

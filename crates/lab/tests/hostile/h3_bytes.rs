@@ -10,6 +10,10 @@ use tandem_wire::{
 
 use crate::raw_peer::{Came, StreamEnd};
 
+/// What a proxy says about how clients may log in.
+pub(crate) const CHALLENGES: [&str; 2] =
+    ["Basic realm=\"tandem\", charset=\"UTF-8\"", "Bearer realm=\"tandem\""];
+
 pub(crate) const DATA: u64 = 0x00;
 pub(crate) const HEADERS: u64 = 0x01;
 pub(crate) const CANCEL_PUSH: u64 = 0x03;
@@ -159,5 +163,10 @@ impl Answer {
     /// A field of the head as text; empty if there is none.
     pub(crate) fn field(&self, name: &str) -> &str {
         self.head.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// All values of a field.
+    pub(crate) fn fields(&self, name: &str) -> Vec<&str> {
+        self.head.headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
     }
 }

@@ -52,15 +52,15 @@ fn ask(bed: &mut Bed<Proxy>, token: Option<&str>) -> Answer {
 #[test]
 fn a_client_that_guesses_has_to_wait() {
     let mut bed = bed(Duration::from_secs(1));
-    assert_eq!(ask(&mut bed, None).status(), 407, "a browser asks so first");
+    assert_eq!(ask(&mut bed, None).status(), 401, "a browser asks so first");
     for guess in ["0123456789abcde0", "0123456789abcde1", "0123456789abcde2"] {
-        assert_eq!(ask(&mut bed, Some(guess)).status(), 407);
+        assert_eq!(ask(&mut bed, Some(guess)).status(), 401);
     }
     let answer = ask(&mut bed, Some(ALICE));
     assert_eq!((answer.status(), answer.field("retry-after")), (429, "1"), "it is not looked at");
     bed.world.run_for(Duration::from_secs(1));
     assert_eq!(ask(&mut bed, Some(ALICE)).status(), 200);
-    assert_eq!(ask(&mut bed, Some("0123456789abcde3")).status(), 407);
+    assert_eq!(ask(&mut bed, Some("0123456789abcde3")).status(), 401);
     assert_eq!(ask(&mut bed, Some(BOB)).status(), 200, "a connection with a right token");
     let denied = Denied { no_token: 1, wrong_token: 4, expired: 0, ignored: 1 };
     assert_eq!(bed.stats().denied, denied);
@@ -71,7 +71,7 @@ fn a_connection_that_guesses_on_is_closed() {
     let mut bed = bed(Duration::from_secs(3600));
     let neighbour = bed.add_peer(1);
     bed.run();
-    for status in [407, 407, 407, 429, 429] {
+    for status in [401, 401, 401, 429, 429] {
         assert_eq!(ask(&mut bed, Some("0123456789abcdeX")).status(), status);
     }
     // All of these arrive together. None of them is looked at, and the right one opens no flow.
@@ -106,7 +106,7 @@ fn a_removed_token_ends_its_flows_and_no_others() {
     assert_eq!(bed.came(of_alice).end, Some(StreamEnd::Reset(Code::H3_REQUEST_CANCELLED)));
     assert_eq!(bed.came(of_bob).end, None);
     assert_eq!(bed.echo(of_bob, b"still there?"), vec![&b"still there?"[..]]);
-    assert_eq!(ask(&mut bed, Some(ALICE)).status(), 407);
+    assert_eq!(ask(&mut bed, Some(ALICE)).status(), 401);
     assert_eq!(ask(&mut bed, Some(BOB)).status(), 200);
     let stats = bed.stats();
     assert_eq!((stats.flows_ended.revoked, stats.flows_open), (1, 2));

@@ -10,6 +10,7 @@ use std::{
 use jsonwebtoken::jwk::AlgorithmParameters;
 
 use super::{
+    credentials::{Credentials, NoCredentials},
     jwt::JwtKeys,
     users::{Account, Counted, OpenPlace, Refusal, UserRules, Users},
 };
@@ -72,7 +73,7 @@ impl User {
     #[cfg(test)]
     pub(super) fn test() -> Self {
         let claim = Access::Anyone
-            .permits((crate::test_start(), None), None)
+            .permits((crate::test_start(), None), Err(NoCredentials::Unread))
             .expect("it permits everybody");
         Self::new(claim, &Users::default())
     }
@@ -136,9 +137,9 @@ impl User {
 /// Why a request may not use the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// The request has no token.
+    /// The request has no token, or none in a form that the proxy reads, or several different ones.
     NoToken,
-    /// The request has a token that the proxy does not know, or another kind of credentials.
+    /// The request has a token that the proxy does not know, or one of another user than it says.
     WrongToken,
     /// The request has a token of the right issuer that is no longer valid, or not yet.
     Expired,
@@ -148,34 +149,31 @@ pub(super) enum Denied {
 }
 
 impl Access {
-    /// Finds out who sent a request with this `Proxy-Authorization` field. The check takes the same
-    /// time for each wrong token of the same length. `unix` is the time since 1970 at `now`, if it is known.
+    /// Finds out who sent a request with these credentials. The check takes the same time for each wrong token of the
+    /// same length. `unix` is the time since 1970 at `now`, if it is known.
     pub(super) fn permits(
         &self,
         (now, unix): (Instant, Option<Duration>),
-        authorization: Option<&[u8]>,
+        credentials: Result<Credentials, NoCredentials>,
     ) -> Result<Claim, Denied> {
         let claim =
             |name: &str, shown| Claim { name: name.to_owned(), group: None, shown, until: None };
         let Some((tokens, keys)) = self.credentials() else {
             return Ok(claim(UserRules::ANYONE, Shown::Nothing));
         };
-        let value = authorization.ok_or(Denied::NoToken)?;
-        let (scheme, shown) = value.split_at_checked(7).ok_or(Denied::WrongToken)?;
-        // RFC 9110 §11.1: the scheme is case-insensitive.
-        if !scheme.eq_ignore_ascii_case(b"bearer ") {
-            return Err(Denied::WrongToken);
-        }
+        let credentials = credentials.map_err(|_| Denied::NoToken)?;
         // Every token is compared, even after the right one.
         let found = tokens.iter().fold(None, |found, named| {
-            let is_shown = named.token.is(shown);
+            let is_shown = named.token.is(credentials.token());
             found.or(is_shown.then_some(named))
         });
-        match (found, keys) {
-            (Some(named), _) => Ok(claim(named.name(), Shown::Token(named.token.clone()))),
-            (None, Some(keys)) => keys.check(now, unix, shown),
-            (None, None) => Err(Denied::WrongToken),
-        }
+        let claim = match (found, keys) {
+            (Some(named), _) => claim(named.name(), Shown::Token(named.token.clone())),
+            (None, Some(keys)) => keys.check(now, unix, credentials.token())?,
+            (None, None) => return Err(Denied::WrongToken),
+        };
+        // A right token with the name of somebody else is as wrong as a password would be.
+        if credentials.may_be_of(&claim.name) { Ok(claim) } else { Err(Denied::WrongToken) }
     }
 
     /// Whether a user who was let in before may still use the proxy. A token may have another name
@@ -207,6 +205,8 @@ impl fmt::Display for User {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, prelude::BASE64_STANDARD};
+
     use super::*;
     use crate::{test_start, token::Token};
 
@@ -220,33 +220,37 @@ mod tests {
             named("alice", "0123456789abcdef"),
             named("bob", "fedcba9876543210"),
         ]);
+        let basic = |pair: &str| format!("Basic {}", BASE64_STANDARD.encode(pair));
         for (value, user) in [
-            (Some("Bearer 0123456789abcdef"), Ok("alice")),
-            (Some("bearer 0123456789abcdef"), Ok("alice")),
-            (Some("Bearer fedcba9876543210"), Ok("bob")),
-            (Some("Bearer 0123456789abcdeg"), Err(Denied::WrongToken)),
-            (Some("Bearer 0123456789abcdef0"), Err(Denied::WrongToken)),
-            (Some("Bearer alice"), Err(Denied::WrongToken)),
-            (Some("Basic 0123456789abcdef"), Err(Denied::WrongToken)),
-            (Some("Bearer"), Err(Denied::WrongToken)),
-            (Some(""), Err(Denied::WrongToken)),
-            (None, Err(Denied::NoToken)),
+            ("Bearer 0123456789abcdef".to_owned(), Ok("alice")),
+            ("Bearer fedcba9876543210".to_owned(), Ok("bob")),
+            ("Bearer 0123456789abcdeg".to_owned(), Err(Denied::WrongToken)),
+            ("Bearer 0123456789abcdef0".to_owned(), Err(Denied::WrongToken)),
+            ("Bearer alice".to_owned(), Err(Denied::WrongToken)),
+            ("Bearer ".to_owned(), Err(Denied::WrongToken)),
+            (basic("alice:0123456789abcdef"), Ok("alice")),
+            (basic(":0123456789abcdef"), Ok("alice")),
+            (basic("bob:0123456789abcdef"), Err(Denied::WrongToken)),
+            (basic("alice:0123456789abcdeg"), Err(Denied::WrongToken)),
+            (basic("alice:"), Err(Denied::WrongToken)),
         ] {
-            let permitted = access.permits((test_start(), None), value.map(str::as_bytes));
-            let permitted = permitted.map(|claim| claim.name);
+            let shown = Ok(Credentials::from(&*value));
+            let permitted = access.permits((test_start(), None), shown).map(|claim| claim.name);
             assert_eq!(permitted, user.map(str::to_owned), "{value:?}");
         }
-        assert_eq!(
-            Access::Anyone.permits((test_start(), None), None).unwrap().shown,
-            Shown::Nothing
-        );
+        for none in [NoCredentials::Unread, NoCredentials::Several] {
+            let clock = (test_start(), None);
+            assert_eq!(access.permits(clock, Err(none)), Err(Denied::NoToken));
+            assert_eq!(Access::Anyone.permits(clock, Err(none)).unwrap().shown, Shown::Nothing);
+        }
     }
 
     #[test]
     fn a_renamed_token_stays_and_a_removed_one_does_not() {
         let access = Access::Tokens(vec![named("alice", "0123456789abcdef")]);
         let anyone = User::test();
-        let claim = access.permits((test_start(), None), Some(b"Bearer 0123456789abcdef")).unwrap();
+        let shown = Ok(Credentials::from("Bearer 0123456789abcdef"));
+        let claim = access.permits((test_start(), None), shown).unwrap();
         let user = User::new(claim, &Users::default());
         let renamed = Access::Tokens(vec![named("alice-2", "0123456789abcdef")]);
         assert!(renamed.still_permits(&user) && !renamed.still_permits(&anyone));

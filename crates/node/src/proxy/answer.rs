@@ -70,6 +70,10 @@ pub(super) fn revoked(cause: Cause, end: &End) -> ProxyStatus {
     }
 }
 
+/// The challenge for clients that know a user name and a password, which are the name of a token and the token
+/// (RFC 7617 §2.1).
+const BASIC: &str = "Basic realm=\"tandem\", charset=\"UTF-8\"";
+
 /// The answer that refuses a request.
 ///
 /// RFC 9297 §3.4: "The Capsule-Protocol header field MUST NOT be used on HTTP responses with a
@@ -87,21 +91,22 @@ pub(super) fn refused(error: &RequestError, service: Service) -> ResponseHead {
     };
     headers.insert(PROXY_STATUS, proxy_status.encode());
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-        let challenge = HeaderValue::from_static(match error {
+        let bearer = match error {
             // RFC 6750 §3.1: "The access token provided is expired, revoked, malformed, or invalid".
             RequestError::TokenExpired => {
                 "Bearer realm=\"tandem\", error=\"invalid_token\", error_description=\"expired\""
             }
             _ => "Bearer realm=\"tandem\"",
-        });
-        if service.token_field() == header::AUTHORIZATION {
-            // draft-ietf-httpbis-connect-tcp: the request is for a resource of this server, so that it
-            // authenticates as for any other resource (RFC 9110 §11.6.1).
+        };
+        let field = if service.is_resource() {
             status = StatusCode::UNAUTHORIZED;
-            headers.insert(header::WWW_AUTHENTICATE, challenge);
+            header::WWW_AUTHENTICATE
         } else {
             // RFC 9110 §15.5.8: "The proxy MUST send a Proxy-Authenticate header field".
-            headers.insert(header::PROXY_AUTHENTICATE, challenge);
+            header::PROXY_AUTHENTICATE
+        };
+        for challenge in [BASIC, bearer] {
+            headers.append(&field, HeaderValue::from_static(challenge));
         }
     }
     let wait = match error {

@@ -2,6 +2,7 @@
 
 mod access;
 mod answer;
+mod credentials;
 mod flow;
 mod flow_log;
 mod in_use;

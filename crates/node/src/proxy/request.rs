@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, Method};
 use tandem_wire::{Code, RequestHead, TraceId};
 use tracing::{debug, field::display, warn};
 
 use super::{
     Access, FlowId, Proxy, ProxyConfig,
     access::{Claim, Denied, Shown, User},
+    credentials::{Credentials, NoCredentials},
     flow::{End, StreamFate},
     ports::TcpPorts,
     service::Paths,
@@ -64,15 +65,15 @@ impl Admission {
         now: Instant,
         users: &Users,
         standing: &mut Standing,
-        authorization: Option<&[u8]>,
+        credentials: Result<Credentials, NoCredentials>,
     ) -> Result<Claim, Denied> {
         let result = match standing.wait(now, &self.guesses) {
             Some(wait) => Err(Denied::Ignored(wait)),
-            None => self.access.permits((now, users.unix(now)), authorization),
+            None => self.access.permits((now, users.unix(now)), credentials),
         };
         match result {
             Ok(_) => {}
-            Err(Denied::NoToken) => standing.on_missing(now, &mut self.guesses),
+            Err(Denied::NoToken) => standing.on_missing(),
             Err(Denied::WrongToken) => standing.on_wrong(now, &mut self.guesses),
             // A signature cannot be guessed. The holder of an old token costs its neighbours nothing.
             Err(Denied::Expired | Denied::Ignored(_)) => standing.on_ignored(),
@@ -130,9 +131,7 @@ impl Proxy {
         head: &RequestHead,
         service: Service,
     ) -> Result<(), RequestError> {
-        let shown = |name| head.headers.get(name).map(HeaderValue::as_bytes);
-        let authorization = shown(service.token_field()).or(shown(header::PROXY_AUTHORIZATION));
-        let user = self.identify(now, id.0, authorization)?;
+        let user = self.identify(now, id.0, Credentials::of(&head.headers))?;
         let target = self.admission.paths.target(head, service)?;
         self.server.prove(id.0);
         user.check_target(&target)?;
@@ -147,12 +146,12 @@ impl Proxy {
         &mut self,
         now: Instant,
         id: ConnectionId,
-        authorization: Option<&[u8]>,
+        credentials: Result<Credentials, NoCredentials>,
     ) -> Result<User, RequestError> {
         let Some(peer) = self.peers.get_mut(id) else { return Err(RequestError::Unauthorized) };
         let standing = &mut peer.standing;
         let (counter, error) =
-            match self.admission.identify(now, &self.users, standing, authorization) {
+            match self.admission.identify(now, &self.users, standing, credentials) {
                 Ok(mut claim) => {
                     if claim.shown == Shown::Nothing {
                         if let Some(user) = &standing.user {

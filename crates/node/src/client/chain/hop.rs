@@ -228,7 +228,9 @@ impl Hop {
             && let Ok(mut value) = HeaderValue::from_str(&token.field_value())
         {
             value.set_sensitive(true);
-            headers.insert(service.token_field(), value);
+            for field in service.token_fields() {
+                headers.insert(*field, value.clone());
+            }
         }
     }
 
