@@ -105,7 +105,7 @@ fn a_client_that_has_no_right_to_use_a_proxy_says_so_at_once() {
             proxy.address
         )
     };
-    scene.run(&client("wrong", "127.0.0.1:9")).fails(1, &["status 407", "--token-file"]);
+    scene.run(&client("wrong", "127.0.0.1:9")).fails(1, &["status 401", "--token-file"]);
     scene.run(&client("right", "10.0.0.1:9")).fails(1, &["status 403", "--allow-target"]);
     scene
         .run(&client("right", "no.invalid:9"))

@@ -64,7 +64,7 @@ impl Service {
         matches!(self, Self::Tcp(_))
     }
 
-    /// Whether a request is for a resource of the proxy, which a URI template names, so that clients authenticate as for
+    /// Whether a request is for a resource of the proxy, which a URI template names. Clients then authenticate as for
     /// any other resource (RFC 9110 §11.6): with the field `Authorization`, and after the answer 401.
     pub(crate) const fn is_resource(self) -> bool {
         match self {

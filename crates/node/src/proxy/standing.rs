@@ -63,8 +63,8 @@ impl Standing {
         guesses.count(now, self.client.ip());
     }
 
-    /// Counts a request without a token that the proxy reads. That is no guess, and the first ones of a connection are no
-    /// failures: browsers wait for the answer 407 before they show a token, and ask for several targets meanwhile.
+    /// Counts a request without a token that the proxy reads. That is no guess, and the first ones of a connection are
+    /// no failures: browsers wait for the answer 407 before they show a token, and ask for several targets meanwhile.
     pub(super) fn on_missing(&mut self) {
         self.asked = self.asked.saturating_add(1);
         self.failures += u32::from(self.asked > ASKED_FREE);

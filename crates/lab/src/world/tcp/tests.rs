@@ -48,6 +48,7 @@ impl Node for Script {
                     format!("listening {:?}", result.map_err(|error| error.kind))
                 }
                 TcpInput::Opened { result, .. } => {
+                    let result = result.map(|addresses| addresses.peer);
                     format!("opened {:?}", result.map_err(|error| error.kind))
                 }
                 TcpInput::Read { data, .. } => {
