@@ -446,7 +446,7 @@ impl<C: Client, S: Server> Bed<C, S> {
             TcpOutput::Connect { tcp, peer, .. } => {
                 assert!(self.tcp.insert(tcp), "{tcp:?} is opened twice");
                 let result = if peer.port().is_multiple_of(2) {
-                    Ok(peer)
+                    Ok(peer.into())
                 } else {
                     Err(io::ErrorKind::ConnectionRefused.into())
                 };

@@ -507,7 +507,7 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         self.hooks.deliveries.settle_unsent();
-        if self.credit.update(&mut self.inner) {
+        if self.credit.is_low() && self.credit.update(&mut self.inner) {
             self.acks.open();
         }
         if self.acks.holds(now) {
@@ -533,8 +533,9 @@ impl Connection {
         {
             self.awaits = Some(now);
         }
-        if !self.ecn.arrives() && transmit.ecn.is_some() && !self.may_mark(now) {
-            transmit.ecn = None;
+        if !self.ecn.arrives() && transmit.ecn.is_some() {
+            let may_mark = self.ecn.settled().unwrap_or_else(|| self.may_mark(now));
+            transmit.ecn = transmit.ecn.filter(|_| may_mark);
         }
         Some(transmit)
     }

@@ -43,13 +43,31 @@ impl EcnUse {
     }
 
     /// Notes that a marked packet has come.
+    #[inline(always)]
     pub(super) const fn on_marked(&mut self) {
         self.is_asked = true;
     }
 
     /// Whether it is known that marked packets arrive.
+    #[inline(always)]
     pub(super) const fn arrives(&self) -> bool {
         matches!(self.marks, Marks::Arrive)
+    }
+
+    /// Whether packets may be marked, if that is settled.
+    pub(super) const fn settled(&self) -> Option<bool> {
+        match self.marks {
+            Marks::Arrive => Some(true),
+            Marks::Vanish => Some(false),
+            Marks::Untried | Marks::Tried(..) if self.is_asked => None,
+            Marks::Untried | Marks::Tried(..) => Some(false),
+        }
+    }
+
+    /// Whether it is about to be found out that marked packets arrive.
+    #[inline(always)]
+    pub(super) const fn is_tried(&self) -> bool {
+        matches!(self.marks, Marks::Tried(..))
     }
 
     /// Notes that something has come, so that the ends may have come further. A packet with keys of the handshake is an

@@ -15,12 +15,15 @@ pub(super) struct StreamCredit {
     opened: u64,
     /// The number of streams that had ended when the peer was told last. The engine may have told it of more since.
     told: u64,
+    /// With more opened streams, the peer has less than a quarter left.
+    enough: u64,
 }
 
 impl StreamCredit {
     pub(super) fn new(connection: &noq_proto::Connection) -> Self {
         let most = connection.max_concurrent_streams(Dir::Bi);
-        Self { most: VarInt::try_from(most).unwrap_or(VarInt::MAX), opened: 0, told: 0 }
+        let enough = most - most / 4;
+        Self { most: VarInt::try_from(most).unwrap_or(VarInt::MAX), opened: 0, told: 0, enough }
     }
 
     /// Notes that the peer has opened a stream.
@@ -28,19 +31,21 @@ impl StreamCredit {
         self.opened += 1;
     }
 
+    /// Whether the peer has less than a quarter of its streams left, as far as it knows.
+    #[inline(always)]
+    pub(super) const fn is_low(&self) -> bool {
+        self.opened > self.enough
+    }
+
     /// Tells the peer of the streams that have ended, if it has less than a quarter left. Returns whether there was
     /// something to tell.
     pub(super) fn update(&mut self, connection: &mut noq_proto::Connection) -> bool {
-        let most = self.most.into_inner();
-        let left = (most + self.told).saturating_sub(self.opened);
-        if left >= most / 4 {
-            return false;
-        }
         let open = connection.streams().remote_open_streams(Dir::Bi);
         let ended = self.opened.saturating_sub(open);
         if ended <= self.told {
             return false;
         }
+        self.enough += ended - self.told;
         self.told = ended;
         // The engine announces what is more than an eighth of the number of streams. With the number 0 that is each one
         // that has ended. The second call restores the number, and changes nothing else.

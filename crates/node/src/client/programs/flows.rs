@@ -15,7 +15,7 @@ use tandem_wire::Code;
 
 use super::{
     AssociateId, Context, FlowId,
-    room::{ANSWERED, Room},
+    room::{ANSWERED, QUESTIONS, Room},
 };
 use crate::{
     client::{
@@ -115,9 +115,9 @@ pub(super) struct Flow {
     pub(super) to_client_bytes: u64,
     /// `None`: no payload has passed. That of a TCP connection begins when its program asks for it.
     pub(super) activity: Option<Activity>,
-    /// The number of payloads of the program.
+    /// The number of payloads of the program, up to one more than [`QUESTIONS`].
     pub(super) sent: u32,
-    /// The number of payloads of the target.
+    /// The same of payloads of the target.
     pub(super) received: u32,
     /// Whether the program has sent again after a while.
     pub(super) goes_on: bool,
@@ -153,15 +153,20 @@ impl Flow {
 
     /// Notes that a payload of the program passes.
     fn on_sent(&mut self, now: Instant, len: usize) {
-        self.sent = self.sent.saturating_add(1);
-        let began = self.activity.map_or(now, |activity| activity.began);
-        self.goes_on |= now > began + ANSWERED;
+        // More are not counted, because it has more than a few questions then.
+        if self.sent <= QUESTIONS {
+            self.sent += 1;
+            let began = self.activity.map_or(now, |activity| activity.began);
+            self.goes_on |= now > began + ANSWERED;
+        }
         self.count(now, Way::ToTarget, len as u64);
     }
 
     /// Notes that a payload of the target passes.
     pub(super) fn on_received(&mut self, now: Instant, len: usize) {
-        self.received = self.received.saturating_add(1);
+        if self.received <= QUESTIONS {
+            self.received += 1;
+        }
         self.count(now, Way::ToClient, len as u64);
     }
 
@@ -176,7 +181,10 @@ impl Flow {
 
     /// Notes that the flow is used.
     pub(super) fn touch(&mut self, now: Instant) {
-        self.activity.get_or_insert(Activity { began: now, last: now }).last = now;
+        match &mut self.activity {
+            Some(activity) => activity.last = now,
+            None => self.activity = Some(Activity { began: now, last: now }),
+        }
     }
 
     /// Whether it carries a QUIC connection, as far as is known.

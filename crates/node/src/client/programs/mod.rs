@@ -209,6 +209,9 @@ impl Programs {
 
     /// Lets associations hear of their flows that have ended for others.
     fn forget_ended(&mut self) {
+        if !self.flows.has_ended() {
+            return;
+        }
         for flow in self.flows.take_ended() {
             self.tcp.associations.forget(flow);
         }
@@ -362,6 +365,9 @@ impl Programs {
         cx: &mut Context<'_>,
     ) -> Option<h3::Event> {
         let Self { probes, own, tcp, flows, .. } = self;
+        if probes.is_empty() {
+            return tcp.take_event(event, flows, cx);
+        }
         let event = probes.take_event(event, own, tcp, cx)?;
         tcp.take_event(event, flows, cx)
     }

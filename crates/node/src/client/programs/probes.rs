@@ -98,6 +98,11 @@ impl Probes {
         }
     }
 
+    /// Whether no probe waits for its answer.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Handles an event of the last hop's connection if it is about a probe. Otherwise it returns the event.
     pub(super) fn take_event(
         &mut self,

@@ -27,7 +27,7 @@ use crate::{client::chain::Hop, node::SocketId, quic, seldom::Seldom};
 pub(super) const ANSWERED: Duration = Duration::from_millis(250);
 
 /// The most questions of such a flow. Stub resolvers ask for IPv4 and IPv6 addresses from one port.
-const QUESTIONS: u32 = 2;
+pub(super) const QUESTIONS: u32 = 2;
 
 /// The silence after which any flow ends for another one.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -231,6 +231,11 @@ impl Flows {
         }
         cx.stats.dropped.too_many_flows += flow.early.len() as u64;
         cx.stats.flows_ended.for_others += 1;
+    }
+
+    /// Whether flows of associations have ended for others since the last call of [`Self::take_ended`].
+    pub(super) const fn has_ended(&self) -> bool {
+        !self.room.ended.is_empty()
     }
 
     /// The flows of associations that have ended for others since the last call.

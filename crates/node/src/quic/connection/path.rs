@@ -38,6 +38,7 @@ impl Connection {
     }
 
     /// Notes that a marked packet arrived.
+    #[inline(always)]
     pub(in crate::quic) const fn on_marked(&mut self) {
         self.ecn.on_marked();
     }
@@ -50,9 +51,9 @@ impl Connection {
             self.awaits = None;
             observed.take_has_elicited();
         }
-        if !self.ecn.arrives() {
+        if self.ecn.is_tried() {
             self.ecn.on_arrived(&observed.progress());
-            observed.want_acked(!self.ecn.arrives());
+            observed.want_acked(self.ecn.is_tried());
         }
         arrived
     }
