@@ -306,7 +306,7 @@ impl Endpoint {
                 hooks.observer.log(|qlog| qlog.remote(remote));
                 let mut connection = Connection::new(connection, hooks, self.acks, self.windows);
                 if ecn.is_some() {
-                    connection.on_marked();
+                    connection.ecn.is_asked = true;
                 }
                 let is_unvalidated = unvalidated.is_some();
                 let peer = Peer { began: now, prefix: Some(prefix), unvalidated, given };

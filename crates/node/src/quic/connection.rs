@@ -27,7 +27,7 @@ use super::{
     config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
     convert::{from_noq, from_noq_rate, to_noq, to_varint},
     delivery::Deliveries,
-    ecn::EcnUse,
+    ecn::{EcnUse, Marks},
     endpoint::earliest,
     observed::{HEADERS, Observer},
     pep::Passage,
@@ -85,7 +85,7 @@ pub(crate) struct Connection {
     moves: u64,
     /// The slices and numbers of the packets that were made last.
     slices: Vec<(Slice, u64)>,
-    ecn: EcnUse,
+    pub(super) ecn: EcnUse,
     is_client: bool,
     /// When the first packet of a client left that has to be acknowledged, since an authentic packet came.
     awaits: Option<Instant>,
@@ -507,7 +507,7 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
         self.hooks.deliveries.settle_unsent();
-        if self.credit.is_low() && self.credit.update(&mut self.inner) {
+        if self.credit.opened > self.credit.enough && self.credit.update(&mut self.inner) {
             self.acks.open();
         }
         if self.acks.holds(now) {
@@ -533,7 +533,7 @@ impl Connection {
         {
             self.awaits = Some(now);
         }
-        if !self.ecn.arrives() && transmit.ecn.is_some() {
+        if transmit.ecn.is_some() && !matches!(self.ecn.marks, Marks::Arrive) {
             let may_mark = self.ecn.settled().unwrap_or_else(|| self.may_mark(now));
             transmit.ecn = transmit.ecn.filter(|_| may_mark);
         }

@@ -19,13 +19,13 @@ const SILENCE_RTTS: u32 = 3;
 /// What is known of marks on the path of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct EcnUse {
-    marks: Marks,
+    pub(in crate::quic) marks: Marks,
     /// Whether marked packets have come. A client needs none.
-    is_asked: bool,
+    pub(super) is_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Marks {
+pub(in crate::quic) enum Marks {
     /// No packet has been marked on this path.
     Untried,
     /// Packets have been marked since this time, and nothing has come that shows that one has arrived since the ends
@@ -42,32 +42,13 @@ impl EcnUse {
         Self { marks: Marks::Untried, is_asked: is_client }
     }
 
-    /// Notes that a marked packet has come.
-    #[inline(always)]
-    pub(super) const fn on_marked(&mut self) {
-        self.is_asked = true;
-    }
-
-    /// Whether it is known that marked packets arrive.
-    #[inline(always)]
-    pub(super) const fn arrives(&self) -> bool {
-        matches!(self.marks, Marks::Arrive)
-    }
-
     /// Whether packets may be marked, if that is settled.
     pub(super) const fn settled(&self) -> Option<bool> {
         match self.marks {
             Marks::Arrive => Some(true),
-            Marks::Vanish => Some(false),
             Marks::Untried | Marks::Tried(..) if self.is_asked => None,
-            Marks::Untried | Marks::Tried(..) => Some(false),
+            Marks::Untried | Marks::Tried(..) | Marks::Vanish => Some(false),
         }
-    }
-
-    /// Whether it is about to be found out that marked packets arrive.
-    #[inline(always)]
-    pub(super) const fn is_tried(&self) -> bool {
-        matches!(self.marks, Marks::Tried(..))
     }
 
     /// Notes that something has come, so that the ends may have come further. A packet with keys of the handshake is an
@@ -155,7 +136,7 @@ mod tests {
         let nothing = || progress(0, None, None);
         let mut server = EcnUse::new(false);
         assert!(!server.may_mark(start, None, nothing));
-        server.on_marked();
+        server.is_asked = true;
         assert!(server.may_mark(start, None, nothing));
         assert!(!server.may_mark(start + 600 * MS, None, nothing), "the client hears nothing");
     }

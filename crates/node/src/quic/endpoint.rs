@@ -271,7 +271,7 @@ impl Endpoint {
                         slot.connection.on_arrived_at(now, id);
                     }
                     if let Some(mark) = ecn {
-                        slot.connection.on_marked();
+                        slot.connection.ecn.is_asked = true;
                         if mark == Ecn::Ce {
                             slot.connection.on_congestion_experienced();
                         }

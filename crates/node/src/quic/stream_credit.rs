@@ -12,11 +12,11 @@ pub(super) struct StreamCredit {
     /// The number of streams that may be open at a time.
     most: VarInt,
     /// The number of streams that the peer has opened so far.
-    opened: u64,
+    pub(super) opened: u64,
     /// The number of streams that had ended when the peer was told last. The engine may have told it of more since.
     told: u64,
     /// With more opened streams, the peer has less than a quarter left.
-    enough: u64,
+    pub(super) enough: u64,
 }
 
 impl StreamCredit {
@@ -31,14 +31,8 @@ impl StreamCredit {
         self.opened += 1;
     }
 
-    /// Whether the peer has less than a quarter of its streams left, as far as it knows.
-    #[inline(always)]
-    pub(super) const fn is_low(&self) -> bool {
-        self.opened > self.enough
-    }
-
-    /// Tells the peer of the streams that have ended, if it has less than a quarter left. Returns whether there was
-    /// something to tell.
+    /// Tells a peer that has less than a quarter left of the streams that have ended. Returns whether there was something
+    /// to tell.
     pub(super) fn update(&mut self, connection: &mut noq_proto::Connection) -> bool {
         let open = connection.streams().remote_open_streams(Dir::Bi);
         let ended = self.opened.saturating_sub(open);

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::Connection;
-use crate::quic::observed::Arrived;
+
+use crate::quic::{ecn::Marks, observed::Arrived};
 
 impl Connection {
     /// Lets packets take another path to the peer at once, or a path again on which nothing could be sent.
@@ -37,12 +38,6 @@ impl Connection {
         may_mark
     }
 
-    /// Notes that a marked packet arrived.
-    #[inline(always)]
-    pub(in crate::quic) const fn on_marked(&mut self) {
-        self.ecn.on_marked();
-    }
-
     /// Takes what has arrived, and notes what it says of the path.
     pub(super) fn note_arrivals(&mut self) -> Arrived {
         let mut observed = self.hooks.observer.lock();
@@ -51,9 +46,9 @@ impl Connection {
             self.awaits = None;
             observed.take_has_elicited();
         }
-        if self.ecn.is_tried() {
+        if matches!(self.ecn.marks, Marks::Tried(..)) {
             self.ecn.on_arrived(&observed.progress());
-            observed.want_acked(self.ecn.is_tried());
+            observed.want_acked(matches!(self.ecn.marks, Marks::Tried(..)));
         }
         arrived
     }
