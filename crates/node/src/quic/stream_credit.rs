@@ -31,8 +31,8 @@ impl StreamCredit {
         self.opened += 1;
     }
 
-    /// Tells a peer that has less than a quarter left of the streams that have ended. Returns whether there was something
-    /// to tell.
+    /// Tells a peer that has less than a quarter left of the streams that have ended. Returns whether there was
+    /// something to tell.
     pub(super) fn update(&mut self, connection: &mut noq_proto::Connection) -> bool {
         let open = connection.streams().remote_open_streams(Dir::Bi);
         let ended = self.opened.saturating_sub(open);
