@@ -510,7 +510,7 @@ impl ClientBed {
     /// Lets the newest server at an address answer on another way, if a packet of an open connection comes on it.
     fn follow(&mut self, way: Way, packet: &[u8]) {
         let is_short = packet.first().is_some_and(|first| first & 0x80 == 0);
-        let Way::Socket(_, remote) = way else { return };
+        let Way::Socket(_, remote) = way else { return }; // a tunnel has no other way
         if !is_short || self.places.iter().any(|place| place.way == way) {
             return;
         }

@@ -2,32 +2,14 @@
 
 from pathlib import Path
 
+import knot
 from fleet.network import Network, address
 from processes import Lab, Process
 
 SERVER = "10.66.9.1"  # the router, as the client sees it
 ZONE = "proxy.test"
 
-CONFIGURATION = """
-server:
-    rundir: "{folder}"
-    listen: {server}@53
-database:
-    storage: "{folder}"
-log:
-  - target: stderr
-    any: info
-zone:
-  - domain: {zone}
-    storage: "{folder}"
-    file: zone
-"""
-
-HEAD = f"""
-$ORIGIN {ZONE}.
-$TTL 60
-@ SOA ns admin 1 3600 600 86400 60
-@ NS ns
+RECORDS = f"""
 ns A {SERVER}
 relay A {SERVER}
 machine1 A {address(1)}
@@ -59,10 +41,7 @@ class Names:
     def serve(self, records: str) -> Process:
         folder = self.lab.logs / "knot"
         folder.mkdir()
-        (folder / "zone").write_text(HEAD + records + "\n")
-        configuration = folder / "knot.conf"
-        configuration.write_text(CONFIGURATION.format(folder=folder, server=SERVER, zone=ZONE))
-        command = ("knotd", "-c", configuration)
+        command = knot.configure(folder, SERVER, f"{ZONE}.", RECORDS + records)
         process = self.lab.start("knot", *self.network.balancer.inside(*command))
         process.wait_for("server started")
         return process

@@ -12,6 +12,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import knot
 import made
 from checks import Failure
 from machines import mount, output
@@ -29,25 +30,6 @@ NAMES = {
     "tandem.example": INTERNET,
     "www.example": SERVER,
 }
-ZONE = """$ORIGIN .
-$TTL 60
-@ SOA ns admin 1 3600 600 86400 60
-@ NS ns
-"""
-KNOT = """
-server:
-    rundir: "{folder}"
-    listen: {address}@53
-database:
-    storage: "{folder}"
-log:
-  - target: stderr
-    any: info
-zone:
-  - domain: "."
-    storage: "{folder}"
-    file: zone
-"""
 PAGE = "<!doctype html><title>It came</title>\n"
 
 
@@ -110,9 +92,8 @@ class World:
 
     def start_names(self) -> None:
         lines = [f"{name}. A {address}" for name, address in NAMES.items()]
-        (self.folder / "zone").write_text(ZONE + "\n".join(lines) + "\n")
-        (self.folder / "knot.conf").write_text(KNOT.format(folder=self.folder, address=INTERNET))
-        self.start("knot", "server started", "knotd", "-c", self.folder / "knot.conf")
+        command = knot.configure(self.folder, INTERNET, ".", "\n".join(lines))
+        self.start("knot", "server started", *command)
 
     def start_authority(self) -> None:
         """Pebble, the server for tests of Let's Encrypt."""

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tandem_net::{Application, DriverOptions, DriverStats, clock, driver};
+use tandem_net::{Application, DriverOptions, DriverStats, driver};
 use tandem_node::{
     ClientConfig, ProxyConfig, client::TcpService, error::ClientError, node::Event, stats::Stats,
 };
@@ -82,8 +82,7 @@ impl Application<tandem_node::Client> for TunnelLines {
                  (--oversize capsule)"
             ),
             Event::HopUp { hop, authority, setup, agreement } => {
-                self.retries = Retries::default();
-                hops::say_up(hop, &authority, setup, agreement);
+                self.retries.on_up(hop, &authority, setup, agreement);
                 if let Some(admin) = self.admin.as_mut().filter(|_| hop + 1 == self.hops) {
                     admin.note_up();
                 }
@@ -92,9 +91,7 @@ impl Application<tandem_node::Client> for TunnelLines {
                 if let Some(admin) = &mut self.admin {
                     admin.note_lost(&error, retry_in);
                 }
-                if let Some(line) = self.retries.line(clock::now(), &error, retry_in) {
-                    warn!("{line}");
-                }
+                self.retries.on_lost(&error, retry_in);
             }
             Event::ModeChanged { authority, agreement, .. } => {
                 hops::say_lesser(&authority, agreement, "now runs");

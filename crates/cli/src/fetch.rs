@@ -11,7 +11,7 @@ use tandem_node::{
 };
 use tandem_server::process::Signals;
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::{
     download::Download,
@@ -81,15 +81,12 @@ impl<P: Progress> Application<Client> for RunningFetch<'_, P> {
     fn event(&mut self, event: Event) {
         match event {
             Event::HopUp { hop, authority, setup, agreement } => {
-                self.retries = Retries::default();
-                hops::say_up(hop, &authority, setup, agreement);
+                self.retries.on_up(hop, &authority, setup, agreement);
                 self.progress.say(format!("tunnel through {authority} is up"));
             }
             Event::HopLost { error, retry_in, .. } => {
                 self.patience.excuse(clock::now());
-                if let Some(line) = self.retries.line(clock::now(), &error, retry_in) {
-                    warn!("{line}");
-                }
+                self.retries.on_lost(&error, retry_in);
                 self.progress.say(format!("{error}; trying again"));
             }
             Event::ModeChanged { authority, agreement, .. } => {

@@ -17,7 +17,7 @@ use tandem_server::{
     process::{self, Signals},
     transport::{TransportSetup, WorkFor},
 };
-use tandem_units::{ByteCount, HumanDuration};
+use tandem_units::ByteCount;
 
 use crate::{
     config::{
@@ -27,7 +27,7 @@ use crate::{
     download::{Download, Sha256Hex, Wanted},
     error::{CliError, ConfigError, TransferError},
     fetch::fetch,
-    hops::{self, GroupStreams},
+    hops::{self, GroupStreams, ReachSettings},
     mode,
     outcome::Outcome,
     patience::PatienceSettings,
@@ -126,18 +126,8 @@ pub(crate) struct Get {
     #[arg(long, value_name = "N")]
     streams: Option<Within<Streams>>,
 
-    /// File whose first token is sent to every proxy; repeat it to name one file for each --via
-    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
-    token_file: Vec<PathBuf>,
-
-    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
-    timeout: Option<HumanDuration>,
-
-    #[arg(
-        long, value_name = "TIME", env = "TANDEM_RETRY",
-        help = hops::retry_help("0 at the start, 30s for a tunnel that breaks")
-    )]
-    retry: Option<HumanDuration>,
+    #[command(flatten)]
+    reach: ReachSettings,
 
     /// Send a random identifier with each request (W3C Trace Context), and log it
     ///
@@ -293,7 +283,7 @@ impl Get {
         let streams = self.streams.map_or(1, |Within(streams)| streams);
         let Some(url) = self.urls.first() else { return Err(ConfigError::NoUrl) };
         let tls_setup = ClientTlsSetup::try_from(self.tls.clone())?;
-        let tls = hops::read_when_written(self.retry, || tls_setup.read())?;
+        let tls = hops::read_when_written(self.reach.retry, || tls_setup.read())?;
         let (transport, work) = end_to_end(&self.transport, mode, self.upload.is_some())?;
         let fetch = FetchConfig {
             streams: streams.into(),
@@ -310,9 +300,9 @@ impl Get {
             hops::group_streams(self.group_streams),
         );
         let transport = transport_for(self.transport.clone(), WorkFor::Tunnel)?;
-        let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
-        let hops = hops::read_when_written(self.retry, hops)?;
-        let limits = hops::limits(self.timeout, self.retry, None);
+        let hops = || hops::hops(&self.via, &tls, &transport, &self.reach.token_file, modes);
+        let hops = hops::read_when_written(self.reach.retry, hops)?;
+        let limits = self.reach.limits();
         Ok(CheckedGet { fetch, hops, limits, tls: tls_setup, mode })
     }
 

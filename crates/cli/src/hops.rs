@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tandem_net::clock;
 use tandem_node::{
     client::{HopConfig, TunnelMode},
     error::ClientError,
@@ -94,7 +95,7 @@ pub(crate) fn read_when_written<T>(
 }
 
 /// Logs that a hop is up. A mode other than the one that was asked for is a warning.
-pub(crate) fn say_up(hop: usize, authority: &str, setup: Duration, agreement: Option<Agreement>) {
+fn say_up(hop: usize, authority: &str, setup: Duration, agreement: Option<Agreement>) {
     let mode = agreement.map(display);
     let setup_ms = round(setup.as_secs_f64() * 1e3, 10.0);
     info!(hop, authority, setup_ms, mode, "tunnel up");
@@ -116,6 +117,30 @@ pub(crate) fn say_lesser(authority: &str, agreement: Agreement, runs: &str) {
 /// there is a line at least every 30 s.
 const TOLD_AGAIN: Duration = Duration::from_secs(14);
 
+/// How the proxies are reached: flags of commands that end by themselves.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReachSettings {
+    /// File whose first token is sent to every proxy; repeat it to name one file for each --via
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
+    pub(crate) token_file: Vec<PathBuf>,
+
+    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = timeout_help())]
+    timeout: Option<HumanDuration>,
+
+    #[arg(
+        long, value_name = "TIME", env = "TANDEM_RETRY",
+        help = retry_help("0 at the start, 30s for a tunnel that breaks")
+    )]
+    pub(crate) retry: Option<HumanDuration>,
+}
+
+impl ReachSettings {
+    /// The limits of a client that is as patient.
+    pub(crate) fn limits(&self) -> Limits {
+        limits(self.timeout, self.retry, None)
+    }
+}
+
 /// The failures of which the user was told since the tunnel was last up.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
@@ -126,14 +151,28 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
+    /// Says that a tunnel is up, so that its next failure is news.
+    pub(crate) fn on_up(
+        &mut self,
+        hop: usize,
+        authority: &str,
+        setup: Duration,
+        agreement: Option<Agreement>,
+    ) {
+        *self = Self::default();
+        say_up(hop, authority, setup, agreement);
+    }
+
+    /// Says that a tunnel was lost or is not there, unless the user was told of this a short time ago.
+    pub(crate) fn on_lost(&mut self, error: &ClientError, retry_in: Duration) {
+        if let Some(line) = self.line(clock::now(), error, retry_in) {
+            warn!("{line}");
+        }
+    }
+
     /// The line for a failure after which the client tries again. `None`: the user was told of this cause a short time
     /// ago.
-    pub(crate) fn line(
-        &mut self,
-        now: Instant,
-        error: &ClientError,
-        retry_in: Duration,
-    ) -> Option<String> {
+    fn line(&mut self, now: Instant, error: &ClientError, retry_in: Duration) -> Option<String> {
         let away = now.saturating_duration_since(*self.since.get_or_insert(now));
         let is_known =
             |(at, told): &(Instant, ClientError)| told == error && now < *at + TOLD_AGAIN;

@@ -1,15 +1,18 @@
-//! The flags of programs that test the way through proxies: which proxies, and how they are reached.
+//! What programs share that test the way through proxies: flags for which proxies and how they are reached, and a run
+//! that ends when the test does.
 
-use std::path::PathBuf;
-
-use tandem_node::{client::HopConfig, limits::Limits, mode::Mode};
-use tandem_server::transport::WorkFor;
-use tandem_units::HumanDuration;
+use tandem_net::{Application, DriverOptions, driver};
+use tandem_node::{Client, client::HopConfig, limits::Limits, mode::Mode};
+use tandem_server::{
+    process::{Signals, SystemError},
+    transport::WorkFor,
+};
+use tokio::sync::oneshot;
 
 use crate::{
     config::{HopVia, RepairSettings, RepairSetup, TransportSettings, transport_for},
     error::ConfigError,
-    hops,
+    hops::{self, ReachSettings},
     tls::{ClientTls, ClientTlsSettings, ClientTlsSetup},
 };
 
@@ -23,18 +26,8 @@ pub(crate) struct ThroughSettings {
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
     pub(crate) via: Vec<HopVia>,
 
-    /// File whose first token is sent to every proxy; repeat it to name one file for each --via
-    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
-    token_file: Vec<PathBuf>,
-
-    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
-    timeout: Option<HumanDuration>,
-
-    #[arg(
-        long, value_name = "TIME", env = "TANDEM_RETRY",
-        help = hops::retry_help("0 at the start, 30s for a tunnel that breaks")
-    )]
-    retry: Option<HumanDuration>,
+    #[command(flatten)]
+    reach: ReachSettings,
 
     #[command(flatten, next_help_heading = "TLS")]
     tls: ClientTlsSettings,
@@ -55,13 +48,32 @@ impl ThroughSettings {
     /// Reads the files, and warns of what is not safe. `mode` is that of the tunnel to the nearest proxy.
     pub(crate) fn read(&self, mode: Mode, repair: RepairSettings) -> Result<Through, ConfigError> {
         let setup = ClientTlsSetup::try_from(self.tls.clone())?;
-        let tls = hops::read_when_written(self.retry, || setup.read())?;
+        let tls = hops::read_when_written(self.reach.retry, || setup.read())?;
         let repair = RepairSetup::new(repair, mode);
         let modes = hops::Modes::new((mode, mode.beyond()), repair, hops::group_streams(None));
         let transport = transport_for(self.transport.clone(), WorkFor::Tunnel)?;
-        let hops = || hops::hops(&self.via, &tls, &transport, &self.token_file, modes);
-        let hops = hops::read_when_written(self.retry, hops)?;
+        let hops = || hops::hops(&self.via, &tls, &transport, &self.reach.token_file, modes);
+        let hops = hops::read_when_written(self.reach.retry, hops)?;
         setup.warn();
-        Ok(Through { hops, limits: hops::limits(self.timeout, self.retry, None), tls })
+        Ok(Through { hops, limits: self.reach.limits(), tls })
     }
+}
+
+/// Runs a client until the test is done or a signal comes. Returns whether there was a signal.
+pub(crate) async fn run_until(
+    node: Client,
+    test: &mut impl Application<Client>,
+    options: DriverOptions,
+    is_done: oneshot::Receiver<()>,
+) -> Result<bool, SystemError> {
+    let mut signals = Signals::new()?;
+    let mut is_interrupted = false;
+    let shutdown = async {
+        tokio::select! {
+            () = signals.any() => is_interrupted = true,
+            Ok(()) = is_done => {}
+        }
+    };
+    driver::run(node, test, options, shutdown).await;
+    Ok(is_interrupted)
 }

@@ -6,9 +6,9 @@ mod summary;
 use std::{ops::RangeInclusive, time::Duration};
 
 use clap::ArgGroup;
-use tandem_net::{DriverOptions, driver};
+use tandem_net::DriverOptions;
 use tandem_node::{Client, ClientConfig, client::Task, error::ClientError, mode::Mode};
-use tandem_server::process::{self, Signals};
+use tandem_server::process;
 use tandem_units::HumanDuration;
 use tokio::sync::oneshot;
 
@@ -17,7 +17,7 @@ use crate::{
     config::{RepairSettings, Setting, Target, Within},
     error::{CliError, TransferError},
     text,
-    through::ThroughSettings,
+    through::{ThroughSettings, run_until},
 };
 
 const EXAMPLES: &str = "\
@@ -149,17 +149,9 @@ async fn probe(
     plan: Plan,
     hops: usize,
 ) -> Result<(Summary, Result<(), ClientError>), CliError> {
-    let mut signals = Signals::new()?;
     let (done, is_done) = oneshot::channel();
     let mut probing = Probing::new(plan, hops, done);
-    let mut is_interrupted = false;
-    let shutdown = async {
-        tokio::select! {
-            () = signals.any() => is_interrupted = true,
-            Ok(()) = is_done => {}
-        }
-    };
-    driver::run(node, &mut probing, DriverOptions::default(), shutdown).await;
+    let is_interrupted = run_until(node, &mut probing, DriverOptions::default(), is_done).await?;
     let (summary, end) = probing.finish()?;
     let end = if is_interrupted { Err(ClientError::Interrupted) } else { end };
     Ok((summary, end))

@@ -23,12 +23,7 @@ use super::{
     Plan,
     summary::{Summary, ms},
 };
-use crate::{
-    config::Target,
-    error::CliError,
-    hops::{self, Retries},
-    text,
-};
+use crate::{config::Target, error::CliError, hops::Retries, text};
 
 /// The time until a request is tried again that could not leave.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -204,17 +199,14 @@ impl Application<Client> for Probing {
     fn event(&mut self, event: Event) {
         match event {
             Event::HopUp { hop, authority, setup, agreement } => {
-                self.retries = Retries::default();
-                hops::say_up(hop, &authority, setup, agreement);
+                self.retries.on_up(hop, &authority, setup, agreement);
                 if let Some(place) = self.setups.get_mut(hop) {
                     *place = setup;
                 }
                 self.has_come_up |= hop + 1 == self.setups.len();
             }
             Event::HopLost { error, retry_in, .. } => {
-                if let Some(line) = self.retries.line(clock::now(), &error, retry_in) {
-                    warn!("{line}");
-                }
+                self.retries.on_lost(&error, retry_in);
             }
             Event::Closed(Err(error)) => {
                 self.error.get_or_insert(error);

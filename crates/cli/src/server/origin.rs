@@ -67,7 +67,7 @@ pub(crate) struct OriginSettings {
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
         help = format!(
             "Let `tandem speedtest` measure: accept uploads as --takes-uploads does, and send {} of zeros at {} \
-             to whoever asks",
+             to every client that asks for them",
             ByteCount::new(Limits::UPLOAD),
             OriginConfig::SPEEDTEST,
         )

@@ -7,11 +7,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use tandem_net::{Application, DriverOptions, DriverStats, clock, driver};
+use tandem_net::{Application, DriverOptions, DriverStats, clock};
 use tandem_node::{Client, client::ClientStatus, error::ClientError, node::Event};
-use tandem_server::process::Signals;
 use tokio::sync::oneshot;
-use tracing::warn;
 
 use super::{
     Direction,
@@ -19,8 +17,9 @@ use super::{
 };
 use crate::{
     error::{NoResult, TransferError},
-    hops::{self, Retries},
+    hops::Retries,
     progress::Progress,
+    through::run_until,
 };
 
 /// How often the transfer is looked at.
@@ -32,7 +31,6 @@ pub(super) async fn measure(
     (direction, time): (Direction, Duration),
     progress: &impl Progress,
 ) -> Result<Measured, TransferError> {
-    let mut signals = Signals::new()?;
     let (done, is_done) = oneshot::channel();
     let mut running = Running {
         direction,
@@ -48,16 +46,8 @@ pub(super) async fn measure(
         status: None,
         end: None,
     };
-    let mut is_interrupted = false;
-    let shutdown = async {
-        tokio::select! {
-            () = signals.any() => is_interrupted = true,
-            Ok(()) = is_done => {}
-        }
-    };
     let options = DriverOptions { tick: Some(LOOK), ..DriverOptions::default() };
-    driver::run(node, &mut running, options, shutdown).await;
-    if is_interrupted {
+    if run_until(node, &mut running, options, is_done).await? {
         return Err(TransferError::Interrupted);
     }
     let Running { samples, status, end, is_over, .. } = running;
@@ -94,7 +84,9 @@ impl<P: Progress> Running<'_, P> {
     fn look(&mut self, now: Instant, node: &mut Client) {
         let status = node.status(0);
         let end_to_end = status.end_to_end.as_ref().filter(|it| it.handshake.is_some());
-        let Some(rtt) = end_to_end.map(|it| it.connection.smoothed_rtt) else { return };
+        let Some(rtt) = end_to_end.map(|it| it.connection.smoothed_rtt) else {
+            return; // the handshake is not complete
+        };
         if self.began.is_none() {
             self.progress.start(None);
         }
@@ -137,14 +129,11 @@ impl<P: Progress> Application<Client> for Running<'_, P> {
     fn event(&mut self, event: Event) {
         match event {
             Event::HopUp { hop, authority, setup, agreement } => {
-                self.retries = Retries::default();
-                hops::say_up(hop, &authority, setup, agreement);
+                self.retries.on_up(hop, &authority, setup, agreement);
                 self.progress.say(format!("tunnel through {authority} is up"));
             }
             Event::HopLost { error, retry_in, .. } => {
-                if let Some(line) = self.retries.line(clock::now(), &error, retry_in) {
-                    warn!("{line}");
-                }
+                self.retries.on_lost(&error, retry_in);
             }
             Event::Fetched(_) => self.complete(clock::now()),
             Event::Closed(result) => self.end = Some(result),

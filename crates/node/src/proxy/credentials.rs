@@ -17,7 +17,7 @@ pub(super) struct Credentials {
 /// Why the credentials of a request are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoCredentials {
-    /// There are none, or none in a form that the proxy reads. Nobody guesses so.
+    /// There are none, or none in a form that the proxy reads. Such a request guesses no token.
     Unread,
     /// There are several different ones. The proxy cannot know which of them count.
     Several,

@@ -533,9 +533,9 @@ impl Connection {
         {
             self.awaits = Some(now);
         }
-        if transmit.ecn.is_some() && !matches!(self.ecn.marks, Marks::Arrive) {
-            let may_mark = self.ecn.settled().unwrap_or_else(|| self.may_mark(now));
-            transmit.ecn = transmit.ecn.filter(|_| may_mark);
+        let is_settled = matches!(self.ecn.marks, Marks::Arrive);
+        if transmit.ecn.is_some() && !is_settled && !self.may_mark(now) {
+            transmit.ecn = None;
         }
         Some(transmit)
     }

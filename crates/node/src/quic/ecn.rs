@@ -42,15 +42,6 @@ impl EcnUse {
         Self { marks: Marks::Untried, is_asked: is_client }
     }
 
-    /// Whether packets may be marked, if that is settled.
-    pub(super) const fn settled(&self) -> Option<bool> {
-        match self.marks {
-            Marks::Arrive => Some(true),
-            Marks::Untried | Marks::Tried(..) if self.is_asked => None,
-            Marks::Untried | Marks::Tried(..) | Marks::Vanish => Some(false),
-        }
-    }
-
     /// Notes that something has come, so that the ends may have come further. A packet with keys of the handshake is an
     /// answer, and later an acknowledgement is.
     pub(super) fn on_arrived(&mut self, now: &Progress) {
@@ -118,7 +109,7 @@ mod tests {
         answered.on_arrived(&progress(1, None, None));
         let later = start + 9000 * MS;
         assert!(answered.may_mark(later, Some(40 * MS), nothing));
-        // Another path begins anew. What comes may be older than it.
+        // On another path everything has to be found out again. What arrives may still belong to the path before.
         answered.on_path_changed();
         assert!(answered.may_mark(later, Some(40 * MS), || progress(50, Some(70), Some(60))));
         answered.on_arrived(&progress(55, Some(80), Some(69)));

@@ -545,14 +545,18 @@ impl Flows {
             .iter()
             .filter(|(source, flow)| matches!(source, Source::Udp(_)) && is_over(flow));
         for source in over.map(|(source, _)| *source).collect::<Vec<_>>() {
-            if let Some(flow) = self.remove(source)
-                && let Some(stream) = flow.life.stream()
-            {
-                // RFC 9114 §4.1.1: "Clients SHOULD use the error code H3_REQUEST_CANCELLED to cancel
-                // requests."
-                hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
-            }
+            self.cancel(source, hop);
         }
+    }
+
+    /// Removes a flow, and ends its request stream.
+    pub(super) fn cancel(&mut self, source: Source, hop: &mut Hop) -> Option<Flow> {
+        let flow = self.remove(source)?;
+        if let Some(stream) = flow.life.stream() {
+            // RFC 9114 §4.1.1: "Clients SHOULD use the error code H3_REQUEST_CANCELLED to cancel requests."
+            hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
+        }
+        Some(flow)
     }
 
     /// When the last payload passed in the flow of a UDP listener that has been silent for longest.

@@ -45,7 +45,7 @@ use crate::{
     impossible::impossible,
     limits::Limits,
     node::{Event, Output, Received, SocketId, SocketKind},
-    quic,
+    quic::{self, StreamId},
     seldom::LineBudget,
     stats::Stats,
     tcp::TcpInput,
@@ -112,6 +112,16 @@ pub(super) enum Ending {
     Failed,
     /// Without an error, for example because the flow was idle.
     Orderly,
+}
+
+/// The request stream whose answer, or end, an event of the last hop is about.
+const fn answered_stream(event: &h3::Event) -> Option<StreamId> {
+    match event {
+        h3::Event::Response(stream, _) | h3::Event::Body(stream) | h3::Event::Failed(stream, _) => {
+            Some(*stream)
+        }
+        _ => None,
+    }
 }
 
 /// The programs of a client and their flows.
@@ -209,9 +219,6 @@ impl Programs {
 
     /// Lets associations hear of their flows that have ended for others.
     fn forget_ended(&mut self) {
-        if !self.flows.has_ended() {
-            return;
-        }
         for flow in self.flows.take_ended() {
             self.tcp.associations.forget(flow);
         }

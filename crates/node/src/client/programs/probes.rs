@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use tandem_wire::{Code, ResponseHead};
 
 use super::{
-    Context,
+    Context, answered_stream,
     own::{FlowEvent, FlowId, Own},
     right,
     splice::lacks_form,
@@ -111,12 +111,7 @@ impl Probes {
         tcp: &mut Tcp,
         cx: &mut Context<'_>,
     ) -> Option<h3::Event> {
-        let (h3::Event::Response(stream, _)
-        | h3::Event::Body(stream)
-        | h3::Event::Failed(stream, _)) = event
-        else {
-            return Some(event);
-        };
+        let Some(stream) = answered_stream(&event) else { return Some(event) };
         let Some(probe) = self.waiting.get(&stream).cloned() else { return Some(event) };
         let said = match event {
             h3::Event::Response(_, head) => {

@@ -12,7 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tandem_wire::Code;
 use tracing::warn;
 
 use super::{
@@ -20,13 +19,14 @@ use super::{
     associate::AssociateId,
     flows::{Flow, Flows, Life},
 };
-use crate::{client::chain::Hop, node::SocketId, quic, seldom::Seldom};
+use crate::{client::chain::Hop, impossible::impossible, node::SocketId, quic, seldom::Seldom};
 
 /// The silence after which a flow with an answer to each of a few questions ends for another one, and the time within
 /// which its questions were asked.
 pub(super) const ANSWERED: Duration = Duration::from_millis(250);
 
-/// The most questions of such a flow. Stub resolvers ask for IPv4 and IPv6 addresses from one port.
+/// The most questions that such a flow has asked. A stub resolver asks for the IPv4 and the IPv6 addresses of a name
+/// from the same port.
 pub(super) const QUESTIONS: u32 = 2;
 
 /// The silence after which any flow ends for another one.
@@ -179,18 +179,16 @@ impl Flows {
 
     /// Ends a flow that has done its work, so that a TCP connection can have its stream soon.
     pub(super) fn make_stream_for_tcp(&mut self, cx: &mut Context<'_>) {
-        let mut done: Option<Candidate> = None;
-        for (source, flow) in self.all() {
-            if flow.life.stream().is_some()
-                && let Some(it) = flow.candidate(*source).filter(|it| it.from <= cx.now)
-                && done.as_ref().is_none_or(|done| it.last < done.last)
-            {
-                done = Some(it);
-            }
+        let done = self.candidates(Need::Stream).filter(|it| it.from <= cx.now);
+        if let Some(source) = done.min_by_key(|it| it.last).map(|it| it.source) {
+            self.end_one(source, cx);
         }
-        if let Some(done) = done {
-            self.end_one(done.source, cx);
-        }
+    }
+
+    /// The flows whose ends would help a new one.
+    fn candidates(&self, need: Need) -> impl Iterator<Item = Candidate> {
+        let all = self.all().filter(move |(_, flow)| need.is_met_by(flow.life));
+        all.filter_map(|(source, flow)| flow.candidate(*source))
     }
 
     /// Ends flows for a new one of this socket. `false`: all are in use.
@@ -198,8 +196,7 @@ impl Flows {
         if self.room.none(need).is_some_and(|(socket, until)| socket == asker && until > cx.now) {
             return false;
         }
-        let all = self.all().filter(|(_, flow)| need.is_met_by(flow.life));
-        let mut all: Vec<_> = all.filter_map(|(source, flow)| flow.candidate(*source)).collect();
+        let mut all: Vec<_> = self.candidates(need).collect();
         all.sort_by_key(|it| (it.from > cx.now, !it.is_answered, it.last));
         let done = |it: &&Candidate| it.from <= cx.now;
         let answered = all.iter().filter(done).take_while(|it| it.is_answered).take(TOGETHER);
@@ -221,21 +218,14 @@ impl Flows {
     }
 
     fn end_one(&mut self, source: Source, cx: &mut Context<'_>) {
-        let Some(flow) = self.remove(source) else { return };
-        if let Some(stream) = flow.life.stream() {
-            // RFC 9114 §4.1.1: "Clients SHOULD use the error code H3_REQUEST_CANCELLED to cancel requests."
-            cx.hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
-        }
+        let Some(flow) = self.cancel(source, cx.hop) else {
+            return impossible("only a flow that is there ends for others");
+        };
         if let Source::Associate(id) = source {
             self.room.ended.push(id);
         }
         cx.stats.dropped.too_many_flows += flow.early.len() as u64;
         cx.stats.flows_ended.for_others += 1;
-    }
-
-    /// Whether flows of associations have ended for others since the last call of [`Self::take_ended`].
-    pub(super) const fn has_ended(&self) -> bool {
-        !self.room.ended.is_empty()
     }
 
     /// The flows of associations that have ended for others since the last call.
@@ -250,7 +240,7 @@ impl Flows {
             return;
         }
         let mut full = BTreeSet::new();
-        for source in self.waiting(|source| source.socket().is_some()) {
+        for source in self.waiting_for_room() {
             let Some(socket) = source.socket().filter(|socket| !full.contains(socket)) else {
                 continue;
             };
@@ -267,10 +257,15 @@ impl Flows {
         self.look_again(cx.now);
     }
 
+    /// The UDP flows of programs that wait for a stream.
+    fn waiting_for_room(&self) -> Vec<Source> {
+        self.waiting(|source| source.socket().is_some())
+    }
+
     /// Ends the flows that have waited for a stream for too long.
     fn give_up(&mut self, cx: &mut Context<'_>) {
         let waited = |flow: &Flow| flow.activity.is_some_and(|it| it.began + WAIT <= cx.now);
-        let over = self.waiting(|source| source.socket().is_some()).into_iter();
+        let over = self.waiting_for_room().into_iter();
         let over: Vec<_> = over.filter(|source| self.get(*source).is_some_and(waited)).collect();
         for source in &over {
             self.end_one(*source, cx);
@@ -282,11 +277,10 @@ impl Flows {
 
     /// Determines when to look for room again for the flows that still wait.
     fn look_again(&mut self, now: Instant) {
-        let waiting = self.waiting(|source| source.socket().is_some());
+        let waiting = self.waiting_for_room();
         let began = |source: &Source| Some(self.get(*source)?.activity?.began + WAIT);
-        let Some(give_up) = waiting.iter().filter_map(began).min() else { return };
-        let with_stream = self.all().filter(|(_, flow)| flow.life.stream().is_some());
-        let free = with_stream.filter_map(|(source, flow)| Some(flow.candidate(*source)?.from));
+        let Some(give_up) = waiting.iter().filter_map(began).min() else { return }; // none waits
+        let free = self.candidates(Need::Stream).map(|it| it.from);
         let next = quic::earliest(free.filter(|from| *from > now).min(), Some(give_up));
         self.room.next = next.map(|next| next.max(now));
     }

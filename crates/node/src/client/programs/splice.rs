@@ -5,7 +5,7 @@ use http::StatusCode;
 use tandem_wire::{Code, ResponseHead, StrangerText};
 
 use super::{
-    Context, Source,
+    Context, Source, answered_stream,
     flows::{Flow, Flows, Life, Way},
     tcp::{Tcp, closed, closed_for},
 };
@@ -31,12 +31,7 @@ impl Tcp {
         flows: &mut Flows,
         cx: &mut Context<'_>,
     ) -> Option<h3::Event> {
-        let (h3::Event::Response(stream, _)
-        | h3::Event::Body(stream)
-        | h3::Event::Failed(stream, _)) = event
-        else {
-            return Some(event);
-        };
+        let Some(stream) = answered_stream(&event) else { return Some(event) };
         if self.right.is_asked_on(stream) {
             self.on_right(stream, &event, cx);
             return None;

@@ -3,8 +3,6 @@
 
 use std::{collections::BTreeMap, mem, net::SocketAddr, time::Instant};
 
-use tandem_wire::Code;
-
 use super::{
     Context, Ending, Source,
     flows::{Flow, Flows, Life, LocalFlowId},
@@ -169,11 +167,10 @@ impl Udp {
         match flows.stream(ahead) {
             _ if !cx.hop.is_up => {} // `use_ahead` follows
             Some(_) if !carries_quic => flows.take_over(ahead, source, cx.hop),
-            Some(stream) => {
+            Some(_) => {
                 // The flow was requested for packets of any size, which would hide from QUIC what
                 // fits.
-                flows.remove(ahead);
-                cx.hop.close_flow(stream, Code::H3_REQUEST_CANCELLED);
+                flows.cancel(ahead, cx.hop);
                 flows.request_if_room(source, cx);
             }
             None => flows.request_if_room(source, cx),

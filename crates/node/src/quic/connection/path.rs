@@ -32,10 +32,11 @@ impl Connection {
     pub(super) fn may_mark(&mut self, now: Instant) -> bool {
         let smoothed_rtt = (!self.inner.is_handshaking()).then(|| self.smoothed_rtt());
         let Self { ecn, hooks, .. } = self;
-        let mut observed = hooks.observer.lock();
-        let may_mark = ecn.may_mark(now, smoothed_rtt, || observed.progress());
-        observed.want_acked(true);
-        may_mark
+        ecn.may_mark(now, smoothed_rtt, || {
+            let mut observed = hooks.observer.lock();
+            observed.want_acked(true);
+            observed.progress()
+        })
     }
 
     /// Takes what has arrived, and notes what it says of the path.

@@ -108,7 +108,8 @@ fn serve(
     is_stopped: oneshot::Receiver<()>,
     listens: &mpsc::Sender<Result<(), ServeError>>,
 ) {
-    let say = |word| listens.send(word).unwrap_or_default(); // an error: nobody waits for it any more
+    // Sending fails if the client has ended meanwhile. Then nobody needs the word.
+    let say = |word| listens.send(word).unwrap_or_default();
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => return say(Err(error.into())),
