@@ -38,6 +38,7 @@ pub mod stats;
 pub mod status;
 pub mod tcp;
 mod timers;
+pub mod tls;
 mod token;
 pub mod tunnel;
 
