@@ -157,7 +157,7 @@ impl Link {
     /// With the path below which the proxy's templates are. Slashes at its ends do not count.
     pub(crate) fn with_secret_path(mut self, path: &str) -> Result<Self, LinkError> {
         let path = path.strip_prefix('/').unwrap_or(path);
-        let path = path.strip_suffix('/').unwrap_or(path);
+        let path = if path == "/" { path } else { path.strip_suffix('/').unwrap_or(path) };
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || IN_PATH.contains(&byte);
         let is_part = |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(is_allowed);
         if !path.is_empty() && !path.split('/').all(is_part) {
