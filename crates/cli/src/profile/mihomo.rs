@@ -3,18 +3,17 @@
 //!
 //! Source: mihomo 1.19.29, `adapter/outbound/trusttunnel.go` and `transport/trusttunnel/client.go`.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use super::{Content, NAME, Profile};
-use crate::error::ProfileError;
 
 /// The port of 127.0.0.1 at which mihomo serves programs, by SOCKS5 and HTTP.
 const LOCAL_PORT: u16 = 7890;
 
-pub(super) fn profile(profile: &Profile) -> Result<Content, ProfileError> {
+pub(super) fn profile(profile: &Profile) -> Content {
     let hop = profile.last();
     let mut text = format!("mixed-port: {LOCAL_PORT}\nmode: rule\nproxies:\n");
-    let mut add = |key: &str, value: &dyn std::fmt::Display| {
+    let mut add = |key: &str, value: &dyn Display| {
         let begin = if key == "name" { "  - " } else { "    " };
         writeln!(text, "{begin}{key}: {value}").expect("a string takes everything");
     };
@@ -37,7 +36,7 @@ pub(super) fn profile(profile: &Profile) -> Result<Content, ProfileError> {
         writeln!(text, "  - DOMAIN-SUFFIX,{domain},{policy}").expect("a string takes everything");
     }
     let otherwise = if profile.domains.is_empty() { NAME } else { "DIRECT" };
-    Ok(Content::Text(text + "  - MATCH," + otherwise))
+    Content::Text(text + "  - MATCH," + otherwise)
 }
 
 /// A text of YAML, which takes the quoted texts of JSON.

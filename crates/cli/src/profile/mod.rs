@@ -287,16 +287,7 @@ impl ProfileArgs {
             let reason = "only a link has a QR code";
             return Err(ConfigError::Conflict { first: "png", second: "KIND", reason }.into());
         }
-        let profile = self.read()?;
-        let content = match kind {
-            Kind::Apple => apple::profile(&profile)?,
-            Kind::Surge => surge::profile(&profile)?,
-            Kind::SingBox => sing_box::profile(&profile),
-            Kind::Mihomo => mihomo::profile(&profile)?,
-            Kind::Curl => curl::profile(&profile),
-            Kind::Firefox => firefox::profile(&profile)?,
-            Kind::Tandem => tandem::profile(&profile)?,
-        };
+        let content = self.content()?;
         if let (Some(png), Content::Text(link)) = (&png, &content) {
             write_new(png, qr::png(link)?, OWNER_ONLY)?;
         }
@@ -311,6 +302,21 @@ impl ProfileArgs {
                 text::print(text)
             }
         }
+    }
+
+    /// The profile.
+    fn content(self) -> Result<Content, CliError> {
+        let kind = self.kind;
+        let profile = self.read()?;
+        Ok(match kind {
+            Kind::Apple => apple::profile(&profile)?,
+            Kind::Surge => surge::profile(&profile)?,
+            Kind::SingBox => sing_box::profile(&profile),
+            Kind::Mihomo => mihomo::profile(&profile),
+            Kind::Curl => curl::profile(&profile),
+            Kind::Firefox => firefox::profile(&profile)?,
+            Kind::Tandem => tandem::profile(&profile)?,
+        })
     }
 
     /// Reads the files, and checks that the client can have all that was asked for.

@@ -26,5 +26,8 @@ pub(super) fn profile(profile: &Profile) -> Result<Content, ProfileError> {
     if let Some(certificate) = &profile.certificate {
         link = link.with_fingerprint(certificate.fingerprint());
     }
-    Ok(Content::Text(link.reveal()))
+    // A name alone that looks like a token would be taken for one.
+    let text = link.reveal();
+    text.parse::<Link>()?;
+    Ok(Content::Text(text))
 }
