@@ -195,5 +195,5 @@ CASES = [
     Case(GET, (MASQUE_GO, TANDEM), QUIC_GO_1200),
     Case(GET, (TANDEM, H3), OURS),
     Case(GET, (H3, TANDEM), OURS),
-    *(case for version in ("0.1.0", "0.2.0", "0.3.0") for case in old_masque_go(version)),
+    *(case for version in ("0.1.0", "0.2.0", "0.3.0", "0.4.0") for case in old_masque_go(version)),
 ]

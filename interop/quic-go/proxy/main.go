@@ -55,7 +55,11 @@ func connect(w http.ResponseWriter, r *http.Request) {
 	}
 	defer target.Close()
 	w.WriteHeader(http.StatusOK)
-	stream := w.(http3.HTTPStreamer).HTTPStream()
+	stream, err := w.(http3.HTTPStreamer).HTTPStream()
+	if err != nil {
+		log.Print(err)
+		return
+	}
 	sent := make(chan int64)
 	go func() {
 		sent <- toTarget(target.(*net.TCPConn), stream)

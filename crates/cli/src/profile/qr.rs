@@ -24,15 +24,17 @@ fn code(link: &str) -> Result<QrCode, ProfileError> {
         .map_err(|_| ProfileError::TooLongForCode { len: link.len() })
 }
 
-/// The code for a terminal with light text on dark ground. Two modules share a character.
+/// Black on white, whatever the colours of the terminal are: many phones do not read a code with swapped colours.
+const BLACK_ON_WHITE: &str = "\x1b[38;5;16;48;5;231m";
+
+/// The colours of the terminal.
+const RESET: &str = "\x1b[0m";
+
+/// The code for a terminal. Two modules share a character.
 pub(super) fn drawing(link: &str) -> Result<String, ProfileError> {
-    let code = code(link)?;
-    Ok(code
-        .render()
-        .dark_color(Dense1x2::Dark)
-        .light_color(Dense1x2::Light)
-        .quiet_zone(true)
-        .build())
+    let drawing = code(link)?.render::<Dense1x2>().quiet_zone(true).build();
+    let lines = drawing.lines().map(|line| format!("{BLACK_ON_WHITE}{line}{RESET}"));
+    Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// The code as a picture in PNG.

