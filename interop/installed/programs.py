@@ -7,13 +7,14 @@ import socket
 import stat
 import sys
 from pathlib import Path
+from urllib.request import ProxyHandler, build_opener
 
 import clients
 import servers
 from clients import Transfer
 from files import BIN, CA, CERT, MEDIUM, PAGE, ROOT, sha256
 from installed.proxy import TOKENS, USER, check_user, profile, proxy_with_users, tokens
-from processes import Lab, free_port
+from processes import START_TIMEOUT, Lab, free_port, wait
 from servers import HERE, TANDEM, Server, listening
 from tcp.curl import curl, download, upload
 from tcp.tunnel import check, check_has, site
@@ -28,18 +29,24 @@ def packaged(*path: str) -> Path:
     return program
 
 
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def mihomo(lab: Lab, config: Path) -> Server:
-    """Starts mihomo with a configuration whose port is replaced by a free one."""
+def mihomo(lab: Lab, config: Path, direct: str) -> Server:
+    """Starts mihomo with a configuration whose port is replaced by a free one. It resets connections until it has started
+    all its parts, so that this waits until it fetches a page to which it connects itself."""
     port = free_port(socket.SOCK_STREAM)
-    own = lab.logs / "mihomo.yaml"
+    folder = lab.logs / f"mihomo-{port}"
+    folder.mkdir()
+    own = folder / "config.yaml"
     own.write_text(config.read_text().replace("mixed-port: 7890", f"mixed-port: {port}"))
-    process = lab.start("mihomo", BIN / "mihomo", "-d", lab.logs, "-f", own)
-    process.wait_for(rf"proxy listening at: 127\.0\.0\.1:{port}")
+    process = lab.start("mihomo", BIN / "mihomo", "-d", folder, "-f", own)
+    opener = build_opener(ProxyHandler({"http": f"http://127.0.0.1:{port}"}))
+
+    def is_up() -> bool:
+        try:
+            return opener.open(direct, timeout=5).status == 200
+        except OSError:
+            return False
+
+    wait(is_up, "page through mihomo", START_TIMEOUT, process)
     return Server(process, port)
 
 
@@ -48,20 +55,20 @@ def mihomo_with_profile(lab: Lab) -> None:
     proxy, plain, tls = proxy_with_users(lab), site(lab), site(lab, tls=True)
     options = ("--cert", CERT, "--exclude-domain", "localhost")
     config = profile(lab, "mihomo", proxy, user="bob", options=options)
-    local = mihomo(lab, config)
+    direct = f"http://localhost:{plain.port}/{PAGE}"
+    local = mihomo(lab, config, direct)
     for scheme in ("socks5h", "http"):
         through = ("--proxy", f"{scheme}://{local.address}")
         download(lab, plain, False, MEDIUM, *through)
         download(lab, tls, True, MEDIUM, *through)
         upload(lab, tls, True, MEDIUM, *through)
-    curl(lab, "--proxy", f"socks5h://{local.address}", f"http://localhost:{plain.port}/{PAGE}")
     check_has("mihomo's log", local.process.text(), rf"localhost:{plain.port} match .* using DIRECT")
     config.write_text(config.read_text().replace(TOKENS["bob"], "a-token-of-mallory"))
-    other = mihomo(lab, config)
+    other = mihomo(lab, config, direct)
     through = ("--proxy", f"socks5h://{other.address}")
     curl(lab, *through, f"http://{plain.address}/{PAGE}", expect=EMPTY_REPLY)
-    check_has("mihomo's log", other.process.text(), "unexpected status code: 407")
     check_user(proxy, tls, user="bob")
+    check_has("the proxy's log", proxy.process.text(), "request refused .*a valid token is required")
     flows = re.findall(r"flow opened .*user=bob", proxy.process.text())
     check("the number of flows", len(flows), 6)
 

@@ -14,7 +14,7 @@ USER = "alice"
 
 def proxy_with_users(lab: Lab) -> Server:
     """Starts a proxy that serves those who show one of the tokens."""
-    return servers.tandem_proxy(lab, "--token-file", tokens(lab))
+    return servers.tandem_proxy(lab, "-v", "--token-file", tokens(lab))
 
 
 def tokens(lab: Lab) -> Path:

@@ -13,7 +13,6 @@ from curl_cffi.const import CurlProxyType
 VERSIONS = {"http3": CurlHttpVersion.V3ONLY, "http1.1": CurlHttpVersion.V1_1}
 OPTIONS = {
     "proxy": CurlOpt.PROXY,
-    "proxy-user": CurlOpt.PROXYUSERPWD,
     "proxy-cacert": CurlOpt.PROXY_CAINFO,
     "noproxy": CurlOpt.NOPROXY,
 }
@@ -37,6 +36,9 @@ def main(config: str, http: str, ca: str, url: str, output: str) -> None:
     for name, value in options(Path(config).read_text()):
         if (name, value) == ("proxy-http3", None):
             curl.setopt(CurlOpt.PROXYTYPE, CurlProxyType.HTTPS3)
+        elif name == "proxy-header":
+            curl.setopt(CurlOpt.PROXYHEADER, [value.encode()])
+            curl.setopt(CurlOpt.HEADEROPT, 1)  # CURLHEADER_SEPARATE, as the program curl has it
         else:
             curl.setopt(OPTIONS[name], value)
     curl.setopt(CurlOpt.URL, url)

@@ -16,8 +16,9 @@ pub(super) fn profile(profile: &Profile) -> Content {
     let (host, port) = (hop.template.host(), hop.template.port());
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     add("proxy", &format!("https://{host}:{port}"));
-    if let Some((user, token)) = hop.login(profile) {
-        add("proxy-user", &format!("{user}:{token}"));
+    // Not `proxy-user`: with it, libcurl 8.23 writes `:protocol` of CONNECT-UDP after a regular field.
+    if let Some(bearer) = hop.bearer() {
+        add("proxy-header", &format!("Proxy-Authorization: {bearer}"));
     }
     if let Some(certificate) = &profile.certificate {
         let file = std::path::absolute(&certificate.file);
@@ -31,7 +32,7 @@ pub(super) fn profile(profile: &Profile) -> Content {
 }
 
 /// A value in quotation marks, with curl's escapes.
-fn quoted(value: &str) -> String {
+pub(super) fn quoted(value: &str) -> String {
     let escape = |it: char| match it {
         '"' | '\\' => format!("\\{it}"),
         '\t' => "\\t".to_owned(),

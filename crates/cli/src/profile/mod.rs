@@ -93,9 +93,7 @@ impl Kind {
             Self::Apple => all,
             Self::Surge | Self::SingBox => Can { template: false, colon: false, ..all },
             Self::Mihomo => Can { chain: false, template: false, colon: false, ..all },
-            Self::Curl => {
-                Can { chain: false, template: false, domains: false, colon: false, ..all }
-            }
+            Self::Curl => Can { chain: false, template: false, domains: false, ..all },
             Self::Firefox => Can { chain: false, certificate: false, ..all },
             Self::Tandem => Can { chain: false, domains: false, excluded: false, ..all },
         }
