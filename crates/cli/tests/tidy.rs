@@ -499,13 +499,14 @@ fn no_error_holds_a_bare_text_of_a_stranger() {
 }
 
 /// Where bytes become text otherwise than by `StrangerText::from_bytes`, and why.
-const BYTES_TO_TEXT: [(&str, &str); 15] = [
+const BYTES_TO_TEXT: [(&str, &str); 16] = [
     ("node/src/client/local/socks4.rs", "the name of a target, which is checked"),
     ("cli/src/generate.rs", "a script for the shell that this program has made"),
     (
         "cli/src/pep/findings.rs",
         "the output of a program of this machine, in which words are looked for",
     ),
+    ("cli/src/profile/apple.rs", "XML that this program has made"),
     ("cli/src/top/mod.rs", "JSON whose texts have been checked"),
     ("node/src/tunnel/capsules.rs", "a structured field, which is parsed and not shown"),
     ("node/src/client/local/address.rs", "the name of a target, which is checked afterwards"),

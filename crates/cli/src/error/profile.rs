@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tandem_wire::StrangerText;
 
-use crate::link::LinkError;
+use crate::{link::LinkError, profile::Kind};
 
 /// Why no profile for a client was written. No error shows a token.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +13,7 @@ pub(crate) enum ProfileError {
     #[error("a profile for {client} has no room for {what}")]
     Lacks {
         /// For which client.
-        client: String,
+        client: Kind,
         /// What the profile cannot say.
         what: &'static str,
     },
@@ -23,13 +23,13 @@ pub(crate) enum ProfileError {
     )]
     Character {
         /// For which client.
-        client: &'static str,
+        client: Kind,
     },
     /// The profile is no text.
     #[error("a profile for {client} is no text: name a new file with -o FILE")]
     Binary {
         /// For which client.
-        client: String,
+        client: Kind,
     },
     /// The file of tokens has none of this user.
     #[error("{} has no token of the user {user:?}", file.display())]

@@ -1,6 +1,6 @@
 //! An add-on for Firefox. Firefox has no setting for such a proxy; only add-ons can name one.
 //!
-//! Source: `proxy.onRequest` of WebExtensions, and `toolkit/components/extensions/ProxyChannelFilter.sys.mjs`.
+//! Source: `proxy.onRequest` of web extensions, and `toolkit/components/extensions/ProxyChannelFilter.sys.mjs`.
 
 use std::io::{Cursor, Write};
 

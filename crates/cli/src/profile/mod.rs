@@ -58,6 +58,7 @@ pub(crate) enum Kind {
 
 /// What a profile can say to a client.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a column of a table")]
 struct Can {
     /// Several proxies, each of which is reached through the one before it.
     chain: bool,
@@ -74,12 +75,6 @@ struct Can {
 }
 
 impl Kind {
-    /// The word that names it on the command line.
-    fn word(self) -> String {
-        let value = self.to_possible_value().expect("each client has a word");
-        value.get_name().to_owned()
-    }
-
     const fn can(self) -> Can {
         let all = Can {
             chain: true,
@@ -97,6 +92,14 @@ impl Kind {
             Self::Firefox => Can { chain: false, certificate: false, ..all },
             Self::Tandem => Can { chain: false, domains: false, excluded: false, ..all },
         }
+    }
+}
+
+impl fmt::Display for Kind {
+    /// The word that names it on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value().expect("each client has a word");
+        f.write_str(value.get_name())
     }
 }
 
@@ -208,9 +211,10 @@ struct Certificate {
 impl Certificate {
     /// The lines of its PEM form (RFC 7468 §3).
     fn pem_lines(&self) -> Vec<String> {
+        const WIDTH: usize = 64;
         let text = BASE64_STANDARD.encode(&self.der);
-        let lines =
-            text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned());
+        let line = |start: usize| text.get(start..text.len().min(start + WIDTH)).map(str::to_owned);
+        let lines = (0..text.len()).step_by(WIDTH).filter_map(line);
         let edge = |word: &str| iter::once(format!("-----{word} CERTIFICATE-----"));
         edge("BEGIN").chain(lines).chain(edge("END")).collect()
     }
@@ -292,7 +296,7 @@ impl ProfileArgs {
         match (output, content) {
             (Some(file), Content::Text(text)) => Ok(write_new(&file, text + "\n", OWNER_ONLY)?),
             (Some(file), Content::Binary(bytes)) => Ok(write_new(&file, bytes, OWNER_ONLY)?),
-            (None, Content::Binary(_)) => Err(ProfileError::Binary { client: kind.word() }.into()),
+            (None, Content::Binary(_)) => Err(ProfileError::Binary { client: kind }.into()),
             (None, Content::Text(text)) => {
                 if kind == Kind::Tandem && png.is_none() && qr::has_room() {
                     text::print(qr::drawing(&text)?)?;
@@ -320,7 +324,7 @@ impl ProfileArgs {
     /// Reads the files, and checks that the client can have all that was asked for.
     fn read(self) -> Result<Profile, CliError> {
         let (kind, can) = (self.kind, self.kind.can());
-        let lacks = |what| Err(ProfileError::Lacks { client: kind.word(), what }.into());
+        let lacks = |what| Err(ProfileError::Lacks { client: kind, what }.into());
         if self.via.len() > 1 && !can.chain {
             return lacks("a chain of proxies");
         }

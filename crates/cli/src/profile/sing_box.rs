@@ -4,9 +4,41 @@
 //! Source: the documentation of the outbound `http` and of TLS, <https://sing-box.sagernet.org/configuration/>, and the
 //! notes of release 1.15.0-alpha.7.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Content, NAME, Profile};
+use super::{Content, Domain, Hop, NAME, Profile};
+
+/// The tag of the outbound that uses no proxy.
+const DIRECT: &str = "direct";
+
+/// A proxy.
+#[derive(Serialize)]
+struct Outbound<'a> {
+    r#type: &'static str,
+    tag: String,
+    server: &'a str,
+    server_port: u16,
+    /// Of HTTP.
+    version: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password: Option<&'a str>,
+    tls: Tls<'a>,
+    /// The outbound through which this one is reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detour: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Tls<'a> {
+    enabled: bool,
+    server_name: &'a str,
+    /// The lines of a certificate in PEM, which is trusted instead of those of public CAs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<Vec<String>>,
+}
 
 pub(super) fn profile(profile: &Profile) -> Content {
     let last = profile.hops.len() - 1;
@@ -14,43 +46,34 @@ pub(super) fn profile(profile: &Profile) -> Content {
         let name = NAME.to_lowercase();
         if hop == last { name } else { format!("{name}-{}", hop + 1) }
     };
-    let outbound = |(index, hop): (usize, &super::Hop)| {
+    let outbound = |(index, hop): (usize, &Hop)| {
         let host = hop.template.host();
-        let mut outbound = json!({
-            "type": "http",
-            "tag": tag(index),
-            "server": host,
-            "server_port": hop.template.port(),
-            "version": 3,
-            "tls": { "enabled": true, "server_name": host },
-        });
-        if let Some((user, token)) = hop.login(profile) {
-            outbound["username"] = user.into();
-            outbound["password"] = token.into();
-        }
-        if let Some(certificate) = &profile.certificate {
-            outbound["tls"]["certificate"] = certificate.pem_lines().into();
-        }
-        if let Some(before) = index.checked_sub(1) {
-            outbound["detour"] = tag(before).into();
-        }
-        outbound
+        let (username, password) = hop.login(profile).unzip();
+        let certificate = profile.certificate.as_ref().map(super::Certificate::pem_lines);
+        let outbound = Outbound {
+            r#type: "http",
+            tag: tag(index),
+            server: host,
+            server_port: hop.template.port(),
+            version: 3,
+            username,
+            password,
+            tls: Tls { enabled: true, server_name: host, certificate },
+            detour: index.checked_sub(1).map(tag),
+        };
+        json!(outbound)
     };
     let mut outbounds: Vec<Value> = profile.hops.iter().enumerate().map(outbound).collect();
-    let direct = "direct";
-    outbounds.push(json!({ "type": "direct", "tag": direct }));
-    let rule = |domains: &[super::Domain], tag: &str| {
-        let domains: Vec<String> = domains.iter().map(ToString::to_string).collect();
-        json!({ "domain_suffix": domains, "action": "route", "outbound": tag })
-    };
+    outbounds.push(json!({ "type": "direct", "tag": DIRECT }));
+    let through = tag(last);
     let mut rules = Vec::new();
-    if !profile.excluded.is_empty() {
-        rules.push(rule(&profile.excluded, direct));
+    for (domains, tag) in [(&profile.excluded, DIRECT), (&profile.domains, &*through)] {
+        if !domains.is_empty() {
+            let domains: Vec<String> = domains.iter().map(Domain::to_string).collect();
+            rules.push(json!({ "domain_suffix": domains, "action": "route", "outbound": tag }));
+        }
     }
-    if !profile.domains.is_empty() {
-        rules.push(rule(&profile.domains, &tag(last)));
-    }
-    let otherwise = if profile.domains.is_empty() { tag(last) } else { direct.to_owned() };
+    let otherwise = if profile.domains.is_empty() { &*through } else { DIRECT };
     let whole = json!({
         "outbounds": outbounds,
         "route": { "rules": rules, "final": otherwise },

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::{Content, NAME, Profile};
+use super::{Content, Kind, NAME, Profile};
 use crate::error::ProfileError;
 
 pub(super) fn profile(profile: &Profile) -> Result<Content, ProfileError> {
@@ -47,7 +47,7 @@ pub(super) fn profile(profile: &Profile) -> Result<Content, ProfileError> {
 fn quoted(value: &str) -> Result<String, ProfileError> {
     let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-._~+/".contains(&it);
     if value.contains(['"', '\\']) {
-        return Err(ProfileError::Character { client: "surge" });
+        return Err(ProfileError::Character { client: Kind::Surge });
     }
     let is_plain = value.bytes().all(is_plain);
     Ok(if is_plain { value.to_owned() } else { format!("\"{value}\"") })

@@ -1,6 +1,6 @@
 //! A link, which clients of this project read.
 
-use super::{Content, Profile};
+use super::{Content, Kind, Profile};
 use crate::{error::ProfileError, link::Link};
 
 /// The end of RFC 9298's default template.
@@ -14,7 +14,7 @@ pub(super) fn profile(profile: &Profile) -> Result<Content, ProfileError> {
     let path =
         path.map(|(_, rest)| rest.strip_prefix(hop.template.authority()).unwrap_or_default());
     let lacks = || ProfileError::Lacks {
-        client: "tandem".to_owned(),
+        client: Kind::Tandem,
         what: "a template other than RFC 9298's default one, with a path before it or without",
     };
     let mut link = Link::new(hop.template.host(), hop.template.port())?
