@@ -317,7 +317,7 @@ const ERRORS_OF_OTHERS: [&str; 13] = [
 ];
 
 /// Fields that hold a bare text, and who has written it.
-const OWN_TEXTS: [(&str, &str); 23] = [
+const OWN_TEXTS: [(&str, &str); 24] = [
     ("ClientError.peer", "the authority in a URL of the user, checked to be visible ASCII"),
     ("RequestError.template", "the proxy's own setting"),
     ("UnknownMode.seen", "a setting"),
@@ -326,6 +326,7 @@ const OWN_TEXTS: [(&str, &str); 23] = [
     ("ValueError.reason", "a setting"),
     ("ValueError.expected", "a constant"),
     ("ConfigError.url", "a setting"),
+    ("ProfileError.client", "a word of this program"),
     ("ConfigError.reason", "a setting"),
     ("FileError.key", "a setting"),
     ("FileError.seen", "a setting"),
