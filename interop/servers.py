@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,13 @@ class Server:
         datagrams = sum(map(int, re.findall(closed, self.process.text())))
         if datagrams * LARGEST_PAYLOAD < length:
             raise Failure(f"only {datagrams} datagrams passed between a proxy and its target")
+
+
+def packaged(*path: str) -> Path:
+    """Returns a program that a package of the virtual environment contains, and lets it be run."""
+    [program] = Path(sys.prefix).glob("lib/python3*/site-packages/" + "/".join(path))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
 
 
 def tandem_proxy(lab: Lab, *options) -> Server:

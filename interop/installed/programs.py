@@ -4,29 +4,22 @@ import json
 import os
 import re
 import socket
-import stat
 import sys
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
 
 import clients
+import envoy
 import servers
 from clients import Transfer
 from files import BIN, CA, CERT, MEDIUM, PAGE, ROOT, sha256
 from installed.proxy import TOKENS, USER, check_user, profile, proxy_with_users, tokens
 from processes import START_TIMEOUT, Lab, free_port, wait
-from servers import HERE, TANDEM, Server, listening
+from servers import HERE, TANDEM, Server, listening, packaged
 from tcp.curl import curl, download, upload
 from tcp.tunnel import check, check_has, site
 
 EMPTY_REPLY = 52  # curl's exit code if a proxy closes the connection
-
-
-def packaged(*path: str) -> Path:
-    """Returns a program that a package of the virtual environment contains, and lets it be run."""
-    [program] = Path(sys.prefix).glob("lib/python3*/site-packages/" + "/".join(path))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    return program
 
 
 def mihomo(lab: Lab, config: Path, direct: str) -> Server:
@@ -129,97 +122,12 @@ def echoes(port: int, sizes: tuple[int, ...] = (1, 500, 1100)) -> None:
             check("the echo", udp.recv(65535) == payload, True)
 
 
-def envoy_config(proxy: Server, tcp: Server, udp: Server, ports: tuple[int, int]) -> dict:
-    """Envoy's configuration: a TCP port and a UDP port, each for one target behind the proxy."""
-    api = "type.googleapis.com/envoy.extensions"
-    bearer = {"key": "authorization", "value": f"Bearer {TOKENS[USER]}"}
-    fields = [{"header": bearer, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
-    address = lambda port, protocol="TCP": {
-        "socket_address": {"address": "127.0.0.1", "port_value": port, "protocol": protocol}
-    }
-    filters = f"{api}.filters"
-    tcp_proxy = {
-        "@type": f"{filters}.network.tcp_proxy.v3.TcpProxy",
-        "stat_prefix": "tcp",
-        "cluster": "tandem",
-        "tunneling_config": {"hostname": tcp.address, "headers_to_add": fields},
-    }
-    udp_proxy = {
-        "@type": f"{filters}.udp.udp_proxy.v3.UdpProxyConfig",
-        "stat_prefix": "udp",
-        "matcher": {
-            "on_no_match": {
-                "action": {
-                    "name": "route",
-                    "typed_config": {"@type": f"{filters}.udp.udp_proxy.v3.Route", "cluster": "tandem"},
-                }
-            }
-        },
-        "session_filters": [
-            {
-                "name": "envoy.filters.udp.session.http_capsule",
-                "typed_config": {"@type": f"{filters}.udp.udp_proxy.session.http_capsule.v3.FilterConfig"},
-            }
-        ],
-        "tunneling_config": {
-            "proxy_host": "127.0.0.1",
-            "proxy_port": proxy.port,
-            "target_host": "127.0.0.1",
-            "default_target_port": udp.port,
-            "headers_to_add": fields,
-            "retry_options": {"max_connect_attempts": 2},
-            "buffer_options": {"max_buffered_datagrams": 64, "max_buffered_bytes": 65536},
-        },
-    }
-    http = {
-        "@type": f"{api}.upstreams.http.v3.HttpProtocolOptions",
-        "explicit_http_config": {"http3_protocol_options": {"allow_extended_connect": True}},
-    }
-    tls = {
-        "@type": f"{api}.transport_sockets.quic.v3.QuicUpstreamTransport",
-        "upstream_tls_context": {
-            "sni": "localhost",
-            "common_tls_context": {"validation_context": {"trusted_ca": {"filename": str(CA)}}},
-        },
-    }
-    endpoint = {"endpoint": {"address": address(proxy.port)}}
-    cluster = {
-        "name": "tandem",
-        "type": "STATIC",
-        "load_assignment": {"cluster_name": "tandem", "endpoints": [{"lb_endpoints": [endpoint]}]},
-        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http},
-        "transport_socket": {"name": "envoy.transport_sockets.quic", "typed_config": tls},
-    }
-    listeners = [
-        {
-            "name": "tcp",
-            "address": address(ports[0]),
-            "filter_chains": [
-                {"filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": tcp_proxy}]}
-            ],
-        },
-        {
-            "name": "udp",
-            "address": address(ports[1], "UDP"),
-            "listener_filters": [
-                {"name": "envoy.filters.udp_listener.udp_proxy", "typed_config": udp_proxy}
-            ],
-        },
-    ]
-    return {"static_resources": {"listeners": listeners, "clusters": [cluster]}}
-
-
-def envoy(lab: Lab) -> None:
+def tunnels_of_envoy(lab: Lab) -> None:
     """Envoy tunnels TCP by CONNECT and UDP by connect-udp, both over HTTP/3."""
     proxy, target, echo = proxy_with_users(lab), site(lab, tls=True), servers.echo(lab)
     ports = (free_port(socket.SOCK_STREAM), free_port())
-    config = lab.logs / "envoy.json"
-    config.write_text(json.dumps(envoy_config(proxy, target, echo, ports)))
-    program = packaged("envoy", "_bin", "envoy")
-    process = lab.start("envoy", program, "-c", config, "--use-dynamic-base-id", "--concurrency", "1")
-    process.wait_for("starting main dispatch loop")
-    tunnel = Server(process, ports[0])  # its name is in the site's certificate too
-    download(lab, tunnel, True, MEDIUM)
+    tunnel = envoy.client(lab, proxy, target, echo, ports, TOKENS[USER])
+    download(lab, tunnel, True, MEDIUM)  # the site's certificate has this address too
     upload(lab, tunnel, True, MEDIUM)
     echoes(ports[1])
     proxy.process.stop()
@@ -288,7 +196,7 @@ CASES = [
     ("libcurl", "with the profile for curl: CONNECT-UDP", libcurl_config("http3")),
     ("firefox", "with its add-on: CONNECT-UDP", firefox("h3")),
     ("firefox", "with its add-on: CONNECT over HTTP/3", firefox("http/1.1")),
-    ("envoy", "TCP and UDP over HTTP/3", envoy),
+    ("envoy", "TCP and UDP over HTTP/3", tunnels_of_envoy),
     ("sing-box", "through tandem client: TCP and UDP by SOCKS5", sing_box),
     ("chromium", "through tandem client: SOCKS5", chromium),
     ("connect-ip-go", "asks for IP packets, which the proxy refuses", connect_ip),

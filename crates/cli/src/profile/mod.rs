@@ -120,7 +120,7 @@ pub(crate) struct ProfileArgs {
     /// File with the user's token; repeat it to name one file for each --via
     ///
     /// Also a proxy's file with the tokens of all users will do: --user says which one the profile gets.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
     token_file: Vec<PathBuf>,
 
     /// The proxy's own certificate in PEM, if no public CA has signed it
