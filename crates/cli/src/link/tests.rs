@@ -1,3 +1,6 @@
+use proptest::{prop_assert, prop_assert_eq, proptest};
+use tandem_wire::Template;
+
 use super::*;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -225,6 +228,41 @@ fn neither_a_link_nor_an_error_shows_the_token_or_the_path() {
         let error = whole.replacen(from, to, 1).parse::<Link>().unwrap_err();
         for shown in [error.to_string(), format!("{error:?}")] {
             assert!(!has_secret(&shown), "{from:?} as {to:?}: {shown}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_link_says_is_read_again(
+        name in proptest::option::of("[!-~]{1,40}"),
+        token in proptest::option::of("[A-Za-z0-9._~+/-]{16,60}={0,2}"),
+        host in "[a-z][a-z0-9]{0,9}(\\.[a-z][a-z0-9]{0,9}){0,3}|([1-9]{1,2}\\.){3}[1-9]|fd00::[1-9a-f]{1,4}",
+        port in 1..=u16::MAX,
+        path in "(/[A-Za-z0-9_~!$&'()*+,;=:-]{1,9}){0,3}/?",
+        fingerprint in proptest::option::of(proptest::array::uniform32(0_u8..)),
+    ) {
+        let mut link = Link::new(&host, port).unwrap().with_secret_path(&path).unwrap();
+        // A name alone that looks like a token is the only one that has no link.
+        let is_token = |name: &String| token.is_none() && Token::parse(name).is_ok();
+        link = link.with_name(name.filter(|name| !is_token(name)).as_deref()).unwrap();
+        if let Some(token) = token {
+            link = link.with_token(Token::parse(&token).unwrap());
+        }
+        if let Some(fingerprint) = fingerprint {
+            link = link.with_fingerprint(Fingerprint(fingerprint));
+        }
+        prop_assert_eq!(link.reveal().parse(), Ok(link.clone()));
+        let proxy = Template::of_proxy(&format!("https://{}", link.authority()));
+        prop_assert!(proxy.is_ok(), "{:?}", link);
+    }
+
+    #[test]
+    fn no_text_panics_and_what_is_read_is_written_as_itself(
+        text in "tandem://[!-~]{0,40}|tandem://([a-z:@/?#%=.0-9]|\\[|\\]|sha256=|\\PC){0,30}",
+    ) {
+        if let Ok(link) = text.parse::<Link>() {
+            prop_assert_eq!(link.reveal().parse(), Ok(link));
         }
     }
 }
