@@ -17,6 +17,12 @@ pub(crate) enum ProfileError {
         /// What the profile cannot say.
         what: &'static str,
     },
+    /// The proxy's host has characters that only URLs may have.
+    #[error("via: {host:?} is neither a DNS name nor an IP address")]
+    Host {
+        /// The host.
+        host: StrangerText,
+    },
     /// The user's name has a character that the client's form cannot say.
     #[error(
         "a profile for {client} has no room for user names with a quotation mark or a backslash"

@@ -340,6 +340,10 @@ impl ProfileArgs {
         if self.cert.is_some() && self.via.len() > 1 {
             return lacks("certificates of the proxies of a chain");
         }
+        // A URL may have a host with commas and other signs, which would end its place in a line.
+        if let Some(Via(template)) = self.via.iter().find(|via| check_host(via.0.host()).is_err()) {
+            return Err(ProfileError::Host { host: template.host().into() }.into());
+        }
         let user = self.user.map(|user| user.0);
         if user.as_ref().is_some_and(|user| user.contains(':')) && !can.colon {
             return lacks("user names with a colon");

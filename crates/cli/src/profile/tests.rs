@@ -138,6 +138,16 @@ fn no_name_ends_the_place_where_it_stands() {
     assert!(made("mihomo").contains(&format!("    username: \"{user}\"\n")), "{}", made("mihomo"));
     assert_eq!(made("tandem").parse::<Link>().unwrap().name(), Some(user));
 
+    for host in ["a,443,password=b", "a;b", "a'b", "a&b", "a=b.example", "$a"] {
+        for kind in KINDS {
+            let error = content(
+                &folder,
+                &[kind, "--via", &format!("https://{host}/x{{?target_host,target_port}}")],
+            );
+            let error = error.unwrap_err();
+            assert!(error.contains("neither a DNS name nor"), "{kind} {host}: {error}");
+        }
+    }
     for domain in
         ["a b", "a,,b", "<b>", "*.a.example", "192.0.2.1", "a\n.example", "pröxy.example", "::1"]
     {
