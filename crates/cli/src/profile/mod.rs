@@ -282,28 +282,37 @@ enum Content {
 }
 
 impl ProfileArgs {
-    pub(crate) fn run(self) -> Result<(), CliError> {
-        let Self { kind, ref output, ref png, .. } = self;
-        let (output, png) = (output.clone(), png.clone());
+    pub(crate) fn run(mut self) -> Result<(), CliError> {
+        let (kind, output, png) = (self.kind, self.output.take(), self.png.take());
+        let has_token = !self.token_file.is_empty();
         if png.is_some() && kind != Kind::Tandem {
             let reason = "only a link has a QR code";
             return Err(ConfigError::Conflict { first: "png", second: "KIND", reason }.into());
         }
-        let content = self.content()?;
+        // All is made before anything is written.
+        let (content, mut files) = (self.content()?, Vec::new());
         if let (Some(png), Content::Text(link)) = (&png, &content) {
-            write_new(png, qr::png(link)?, OWNER_ONLY)?;
+            files.push((png.clone(), qr::png(link)?));
         }
         match (output, content) {
-            (Some(file), Content::Text(text)) => Ok(write_new(&file, text + "\n", OWNER_ONLY)?),
-            (Some(file), Content::Binary(bytes)) => Ok(write_new(&file, bytes, OWNER_ONLY)?),
-            (None, Content::Binary(_)) => Err(ProfileError::Binary { client: kind }.into()),
+            (None, Content::Binary(_)) => return Err(ProfileError::Binary { client: kind }.into()),
             (None, Content::Text(text)) => {
                 if kind == Kind::Tandem && png.is_none() && qr::has_room() {
                     text::print(qr::drawing(&text)?)?;
                 }
-                text::print(text)
+                text::print(text)?;
+            }
+            (Some(file), Content::Text(text)) => files.push((file, (text + "\n").into_bytes())),
+            (Some(file), Content::Binary(bytes)) => files.push((file, bytes)),
+        }
+        for (file, bytes) in files {
+            write_new(&file, bytes, OWNER_ONLY)?;
+            if has_token {
+                let file = file.display();
+                text::say(format_args!("{file} has a token: who reads it can use the proxy"));
             }
         }
+        Ok(())
     }
 
     /// The profile.
