@@ -53,7 +53,8 @@ fn relay(hop: &Hop, certificate: Option<&Certificate>) -> Result<Value, ProfileE
     let mut relay = Dictionary::new();
     relay.insert("HTTP3RelayURL".to_owned(), hop.template.as_str().into());
     if let Some(bearer) = hop.bearer() {
-        let fields = Dictionary::from_iter([("Authorization", Value::from(bearer))]);
+        // The proxy reads the token in either field. This is the one of CONNECT (RFC 9110 §11.7.2).
+        let fields = Dictionary::from_iter([("Proxy-Authorization", Value::from(bearer))]);
         relay.insert("AdditionalHTTPHeaderFields".to_owned(), fields.into());
     }
     if let Some(certificate) = certificate {

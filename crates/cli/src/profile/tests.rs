@@ -190,7 +190,7 @@ fn apple_has_a_relay_for_each_proxy_and_the_domains() {
         let url = relay["HTTP3RelayURL"].as_string().unwrap();
         assert_eq!(url, format!("https://{authority}{template}"));
         let fields = relay["AdditionalHTTPHeaderFields"].as_dictionary().unwrap();
-        assert_eq!(fields["Authorization"].as_string(), Some(&*format!("Bearer {BOB}")));
+        assert_eq!(fields["Proxy-Authorization"].as_string(), Some(&*format!("Bearer {BOB}")));
     }
     assert_eq!(relays.len(), 2);
 }
