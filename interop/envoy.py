@@ -4,7 +4,7 @@ import json
 
 from files import CA, CERT, KEY
 from processes import Lab, free_port
-from servers import Server, packaged
+from servers import LARGE_START, Server, packaged
 
 API = "type.googleapis.com/envoy.extensions"
 HTTP3 = {"allow_extended_connect": True}
@@ -27,7 +27,7 @@ def start(lab: Lab, listeners: list[dict], cluster: dict, port: int) -> Server:
     program = packaged("envoy", "_bin", "envoy")
     options = ("--use-dynamic-base-id", "--concurrency", "1")
     process = lab.start("envoy", program, "-c", config, *options)
-    process.wait_for("all dependencies initialized. starting workers")
+    process.wait_for("all dependencies initialized. starting workers", LARGE_START)
     return Server(process, port)
 
 

@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 TANDEM = os.environ.get("TANDEM", "tandem")
 LISTENING = r"listening on 127\.0\.0\.1:(\d+)"
 IDENTITY = ("--cert", CERT, "--key", KEY)
+LARGE_START = 40  # seconds until a large program of others listens, on a host that is busy
 LARGEST_PAYLOAD = 1500  # bytes; no flow of the matrix carries more in a datagram
 
 

