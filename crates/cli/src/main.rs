@@ -20,6 +20,7 @@ mod hops;
 mod lab;
 #[cfg(feature = "lab")]
 mod layers;
+mod link;
 mod log;
 mod mode;
 mod outcome;
@@ -28,6 +29,7 @@ mod patience;
 #[cfg(feature = "pep-kernel")]
 mod pep;
 mod ping;
+mod profile;
 mod programs;
 mod progress;
 mod qlog;
