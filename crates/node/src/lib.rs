@@ -40,6 +40,7 @@ pub mod tcp;
 mod timers;
 mod token;
 pub mod tunnel;
+pub mod upstream;
 
 pub use cause::Cause;
 pub use client::{Client, ClientConfig};

@@ -50,7 +50,7 @@ pub(super) struct Permitted<'a> {
 
 impl Admission {
     /// Finds out what a request is for.
-    fn service(head: &RequestHead) -> Result<Service, RequestError> {
+    pub(super) fn service(head: &RequestHead) -> Result<Service, RequestError> {
         if head.method != Method::CONNECT {
             return Err(RequestError::NotConnect);
         }
@@ -103,12 +103,19 @@ impl Admission {
 }
 
 impl Proxy {
-    pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: &RequestHead) {
+    pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: Box<RequestHead>) {
+        let mut user = None;
+        if self.site.is_some() {
+            user = self.user_beside_site(now, id.0, &head);
+            if user.is_none() {
+                return self.tell_site(now, id.0, h3::Event::Request(id.1, head));
+            }
+        }
         self.stats.requests += 1;
         if let Some(trace_id) = TraceId::of(&head.headers) {
             debug!(connection = id.0.0, flow = id.1.0, %trace_id, "request received");
         }
-        let service = Admission::service(head);
+        let service = Admission::service(&head);
         let has_capsules = service.as_ref().is_ok_and(|service| service.has_capsules());
         // RFC 9297 §3.2 is about messages with capsules. Other requests may have content.
         if has_capsules && has_content(&head.headers) {
@@ -117,7 +124,7 @@ impl Proxy {
             return self.end_flow(id, &End::Refused, fate);
         }
         let refused_as = service.as_ref().map_or(Service::Udp, |service| *service);
-        if let Err(error) = service.and_then(|service| self.admit(now, id, head, service)) {
+        if let Err(error) = service.and_then(|service| self.admit(now, id, &head, (service, user))) {
             self.warn_of_limit(now, id, &error);
             self.refuse(id, &error, refused_as);
             self.close_guesser(now, id.0);
@@ -129,9 +136,10 @@ impl Proxy {
         now: Instant,
         id: FlowId,
         head: &RequestHead,
-        service: Service,
+        (service, user): (Service, Option<Result<User, RequestError>>),
     ) -> Result<(), RequestError> {
-        let user = self.identify(now, id.0, Credentials::of(&head.headers))?;
+        let identify = || self.identify(now, id.0, Credentials::of(&head.headers));
+        let user = user.unwrap_or_else(identify)?;
         let target = self.admission.paths.target(head, service)?;
         self.server.prove(id.0);
         user.check_target(&target)?;
@@ -142,7 +150,7 @@ impl Proxy {
     }
 
     /// Finds out who sends a request. Counts a request that may not use the proxy.
-    fn identify(
+    pub(super) fn identify(
         &mut self,
         now: Instant,
         id: ConnectionId,
