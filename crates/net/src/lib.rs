@@ -99,6 +99,7 @@ mod ready;
 mod requests;
 pub mod resolver;
 mod send_batch;
+pub mod site;
 pub mod socket;
 pub mod stats;
 mod tcp;

@@ -1,9 +1,11 @@
 //! The exchanges of a site with the HTTP server behind it, which the driver asks. The driver connects, and speaks
 //! HTTP/1.1; the node decides what is passed on, and how much waits.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use http::StatusCode;
-use tandem_wire::{RequestHead, ResponseHead};
+pub use tandem_wire::{RequestHead, ResponseHead};
 
 /// The name of an exchange. The node chooses it and never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,8 +29,10 @@ pub enum UpstreamOutput {
     Request {
         /// The name of the new exchange.
         exchange: ExchangeId,
-        /// The request, which is not CONNECT, and has an absolute path or `*`.
+        /// The request, which is not CONNECT, and has an authority and an absolute path.
         head: Box<RequestHead>,
+        /// The address of the client, if it is known.
+        client: Option<IpAddr>,
         /// What follows.
         body: RequestBody,
     },

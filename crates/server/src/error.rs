@@ -8,6 +8,7 @@ use crate::{
     admin::ListenError,
     files::FileError,
     process::{SystemError, WriteError},
+    site::SiteError,
     takeover::{AddressError, TakeOverError},
     tls::TlsError,
     users::StoreError,
@@ -31,6 +32,9 @@ pub enum SetupError {
         /// Where it listens.
         listen: SocketAddr,
     },
+    /// The operating system refuses something.
+    #[error(transparent)]
+    System(SystemError),
     /// The node refuses the settings.
     #[error(transparent)]
     Node(#[from] quic::ConfigError),
@@ -63,6 +67,15 @@ pub enum ServeError {
     /// The operating system refused something else.
     #[error(transparent)]
     System(#[from] SystemError),
+}
+
+impl From<SiteError> for SetupError {
+    fn from(error: SiteError) -> Self {
+        match error {
+            SiteError::File(error) => Self::File(error),
+            SiteError::System(error) => Self::System(error),
+        }
+    }
 }
 
 impl From<AddressError> for ServeError {

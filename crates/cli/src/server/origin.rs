@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueHint;
 use tandem_files::setting::Within;
 use tandem_node::{OriginConfig, limits::Limits};
 use tandem_server::{
@@ -9,6 +10,7 @@ use tandem_server::{
     admin::AdminAddr,
     capacity::{MemoryBound, Threads},
     role::OriginRole,
+    site::SiteSource,
 };
 use tandem_units::ByteCount;
 
@@ -47,9 +49,9 @@ pub(crate) struct OriginSettings {
     #[arg(long, value_name = "ADDR", env = "TANDEM_LISTEN")]
     listen: Option<ListenAddr>,
 
-    /// Folder whose files are served
-    #[arg(long, value_name = "DIR", env = "TANDEM_ROOT")]
-    root: Option<PathBuf>,
+    /// Folder whose files are served, or URL of an HTTP server whose site is served
+    #[arg(long, value_name = "DIR|URL", env = "TANDEM_ROOT", value_hint = ValueHint::AnyPath)]
+    root: Option<SiteSource>,
 
     #[arg(
         long, value_name = "BOOL", env = "TANDEM_TAKES_UPLOADS",

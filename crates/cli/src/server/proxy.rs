@@ -18,8 +18,8 @@ use tandem_server::{
 use tandem_units::HumanDuration;
 
 use super::{
-    Served, fleet::FleetSettings, pep::ProxyPepSettings, serve, tls::ServerTlsSettings,
-    users::UsersSettings,
+    Served, fleet::FleetSettings, pep::ProxyPepSettings, serve, site::SiteSettings,
+    tls::ServerTlsSettings, users::UsersSettings,
 };
 use crate::{
     config::{Layered, ListenAddr, Prefix, Settings, TransportSettings, Via, transport_for},
@@ -30,6 +30,8 @@ const EXAMPLES: &str = "\
 Examples:
   tandem proxy --listen [::]:443 --cert cert.pem --key key.pem --token-file tokens
       A proxy to public addresses, for clients with a token.
+  tandem proxy --listen [::]:443 --cert cert.pem --key key.pem --token-file tokens --site www --secret-path path
+      The same for users who know a secret path, and a web site to everybody else.
   tandem proxy --listen 127.0.0.1:8443 --allow-target 127.0.0.0/8,::1
       A proxy for tests on this machine; its clients need --insecure.";
 
@@ -157,6 +159,9 @@ pub(crate) struct ProxySettings {
     #[arg(long, value_name = "ADDR|unix:PATH", env = "TANDEM_ADMIN")]
     admin: Option<AdminAddr>,
 
+    #[command(flatten, next_help_heading = "Site")]
+    site: SiteSettings,
+
     #[command(flatten, next_help_heading = "Users")]
     users: UsersSettings,
 
@@ -211,6 +216,8 @@ impl TryFrom<ProxySettings> for Served<ProxyRole> {
                 reason: "the one serves every client, the other only some",
             });
         }
+        let anyone = role.allow_anyone.then_some("allow-anyone");
+        role.site = settings.site.check(role.access_setting().or(anyone))?;
         role.check_access(listen.0)?;
         let fleet = settings.fleet.try_into()?;
         role.pep = settings.pep.try_into()?;

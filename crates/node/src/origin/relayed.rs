@@ -113,7 +113,9 @@ impl Site {
         relayed.by_request.insert(id, Exchange { id: exchange, is_head, request, response });
         relayed.requests.insert(exchange, id);
         let head = Box::new(head);
-        let output = UpstreamOutput::Request { exchange, head, body };
+        let path = cx.server.connection(id.0).and_then(|connection| connection.path());
+        let client = path.map(|path| path.client.ip().to_canonical());
+        let output = UpstreamOutput::Request { exchange, head, client, body };
         cx.outputs.push_back(Output::Upstream(output));
     }
 
@@ -128,8 +130,7 @@ impl Site {
             return Err(UpstreamError::Busy.status());
         }
         let path = head.path.as_deref().unwrap_or_default();
-        let is_of_server = path == "*" && head.method == Method::OPTIONS;
-        if head.authority.is_none() || !(path.starts_with('/') || is_of_server) {
+        if head.authority.is_none() || !path.starts_with('/') {
             return Err(StatusCode::BAD_REQUEST);
         }
         // RFC 9110 §10.1.1: the client waits for an interim response that a gateway need not pass on.

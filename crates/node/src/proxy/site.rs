@@ -54,6 +54,11 @@ impl SecretPath {
         Ok(Self(text.to_owned()))
     }
 
+    /// The secret itself, for a place that only its owner can read.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
     /// The path of a request without the secret before it. `None`: it begins with something else. The comparison takes
     /// the same time for each text of the same length.
     pub(super) fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::Serialize;
-use tandem_net::{DriverStats, Files};
+use tandem_net::{DriverStats, site::SiteContent};
 use tandem_node::{
     Origin, Serves,
     limits::Limits,
@@ -19,17 +19,18 @@ use crate::{
     admin::{self, Admin, BUSIEST},
     capacity::descriptors,
     error::{ServeError, SetupError},
-    files::{FileError, peps},
+    files::peps,
     setup::Setup,
+    site::SiteSource,
     transport::WorkFor,
 };
 
-/// An origin, which serves the files of a folder.
+/// An origin, which serves the files of a folder, or what a server behind it has.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct OriginRole {
-    /// The folder.
-    pub root: PathBuf,
+    /// Where its site comes from.
+    pub root: SiteSource,
     /// Whether it takes uploads, which it counts and drops.
     pub takes_uploads: bool,
     /// Whether clients may measure their rate, with uploads and with a body of zeros.
@@ -44,14 +45,14 @@ pub struct OriginRole {
 impl OriginRole {
     /// An origin of the files below a folder.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, takes_uploads: false, speedtest: false, peps: None, json: false }
+        Self { root: root.into(), takes_uploads: false, speedtest: false, peps: None, json: false }
     }
 }
 
 /// What the nodes of an origin are made from.
 pub struct OriginConfig {
     node: tandem_node::OriginConfig,
-    files: Files,
+    site: SiteContent,
     peps: Option<Peps>,
 }
 
@@ -79,19 +80,15 @@ impl Role for OriginRole {
         listen: SocketAddr,
         tls: rustls::ServerConfig,
     ) -> Result<OriginConfig, SetupError> {
-        let root = &self.root;
-        if !root.is_dir() {
-            return Err(FileError::NoFolder { what: "root", path: root.clone() }.into());
-        }
+        let site = self.root.open("root")?;
         let peps = self.peps.as_deref().map(peps::read).transpose()?;
-        let unreadable = |error| FileError::Unreadable { file: root.clone(), error };
-        let files = Files::below(root).map_err(unreadable)?;
         let node = tandem_node::OriginConfig {
+            content: self.root.content(),
             takes_uploads: self.takes_uploads,
             serves_speedtests: self.speedtest,
             ..tandem_node::OriginConfig::new(listen, tls)
         };
-        Ok(OriginConfig { node, files, peps })
+        Ok(OriginConfig { node, site, peps })
     }
 
     fn limits(&self, setup: &Setup) -> Limits {
@@ -104,11 +101,11 @@ impl Role for OriginRole {
         config: &OriginConfig,
         tls: &ServerTls,
         (transport, limits): (Transport, Limits),
-    ) -> Result<(Origin, Option<Files>), SetupError> {
-        let OriginConfig { node, files, peps } = config;
+    ) -> Result<(Origin, Option<SiteContent>), SetupError> {
+        let OriginConfig { node, site, peps } = config;
         let transport = Transport { peps: peps.clone(), ..transport };
         let node = tandem_node::OriginConfig { transport, limits, ..node.clone() };
-        Ok((Origin::with_tls(node, tls), Some(files.clone())))
+        Ok((Origin::with_tls(node, tls), Some(site.apart())))
     }
 
     fn start(&self, _: &OriginConfig, setup: &Setup) -> Result<OriginRunning, ServeError> {

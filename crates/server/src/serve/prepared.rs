@@ -113,10 +113,10 @@ impl<'a, R: Role> Prepared<'a, R> {
                 reset_secret: address.reset_secret(transport.reset_secret.as_ref()),
                 ..transport.clone()
             };
-            let (node, files) = role.node(config, &self.tls, (transport, limits.clone()))?;
+            let (node, site) = role.node(config, &self.tls, (transport, limits.clone()))?;
             let listener = Some(listener);
             let default = DriverOptions::default();
-            let options = DriverOptions { listener, files, grace, memory_in_use, tick, ..default };
+            let options = DriverOptions { listener, site, grace, memory_in_use, tick, ..default };
             nodes.push((node, options));
         }
         Ok((nodes, address))
