@@ -103,9 +103,9 @@ fn differences(scene: &Scene, origin: &Server, proxy: &Server) -> (usize, Vec<St
 
 fn shown(seen: &Seen) -> String {
     let streams: Vec<_> = seen.streams.iter().map(|(data, end)| (String::from_utf8_lossy(data), end)).collect();
-    let Seen { closed, control, tokens, alpn, parameters, .. } = seen;
-    let mut shown = format!("{closed:?} {control:?} {tokens} {alpn:?} {parameters:?} {streams:?}");
-    shown.truncate(shown.floor_char_boundary(1500));
+    let Seen { closed, control, tokens, alpn, .. } = seen;
+    let mut shown = format!("{closed:?} {tokens} {alpn:?} {control:?} {streams:?}");
+    shown.truncate(shown.floor_char_boundary(400));
     shown
 }
 

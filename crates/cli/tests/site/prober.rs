@@ -105,17 +105,21 @@ pub(crate) async fn probe(endpoint: &Endpoint, ca: &[u8], server: SocketAddr, pr
     if probe.requests.is_empty() {
         tokio::time::timeout(SILENCE, connection.closed()).await.ok();
     }
+    // An address token comes at any time after the handshake.
+    while connection.close_reason().is_none() && tokens.0.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let alpn = connection.handshake_data().unwrap().downcast::<crypto::rustls::HandshakeData>();
     let closed = connection.close_reason().map(|reason| reason.to_string());
-    let control = control.await.unwrap();
+    let (control, _) = control.await.unwrap();
     let parameters = parameters.lock().unwrap().clone();
     connection.close(0x100_u32.into(), b"");
     Seen {
         streams,
         control,
-        closed,
+        closed: closed.clone(),
         parameters,
-        tokens: tokens.0.load(Ordering::Relaxed),
+        tokens: if closed.is_some() { 0 } else { tokens.0.load(Ordering::Relaxed) },
         alpn: alpn.unwrap().protocol,
     }
 }
@@ -126,12 +130,13 @@ fn send_datagrams(connection: &Connection, datagrams: &[Vec<u8>]) {
     }
 }
 
-async fn first_uni(connection: Connection) -> Vec<u8> {
+/// The first bytes on the first unidirectional stream, and the stream, because one that is dropped is stopped.
+async fn first_uni(connection: Connection) -> (Vec<u8>, Option<RecvStream>) {
     let Ok(Ok(mut stream)) = tokio::time::timeout(SILENCE, connection.accept_uni()).await else {
-        return Vec::new();
+        return (Vec::new(), None);
     };
     let first = stream.read_chunk(1000, true).await;
-    first.ok().flatten().map(|it| it.bytes.to_vec()).unwrap_or_default()
+    (first.ok().flatten().map(|it| it.bytes.to_vec()).unwrap_or_default(), Some(stream))
 }
 
 /// Reads a stream to its end, which is described.

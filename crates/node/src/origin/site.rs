@@ -333,6 +333,10 @@ impl Site {
             carrier.begin_body(id.1, body.len());
             carrier.finish_with(id.1, body);
         }
+        if *method == Method::CONNECT {
+            // What a client sends before it has the answer, datagrams too, is of no use any more.
+            carrier.stop_reading(id.1);
+        }
     }
 
     /// Sends the header section of a response, and begins to send the file if the response has a
