@@ -8,7 +8,7 @@ use crate::{
     admin::ListenError,
     files::FileError,
     process::{SystemError, WriteError},
-    site::SiteError,
+    site::{SiteError, TcpError},
     takeover::{AddressError, TakeOverError},
     tls::TlsError,
     users::StoreError,
@@ -58,6 +58,9 @@ pub enum ServeError {
     /// The admin listener cannot be opened.
     #[error(transparent)]
     Admin(#[from] ListenError),
+    /// The site cannot be served over TCP.
+    #[error(transparent)]
+    Tcp(#[from] TcpError),
     /// The store of what users have used cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),

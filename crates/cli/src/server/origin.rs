@@ -53,6 +53,11 @@ pub(crate) struct OriginSettings {
     #[arg(long, value_name = "DIR|URL", env = "TANDEM_ROOT", value_hint = ValueHint::AnyPath)]
     root: Option<SiteSource>,
 
+    /// Serve the site over HTTP/1.1 and TCP too, at the same port
+    #[arg(long, value_name = "BOOL", env = "TANDEM_HTTP1",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    http1: Option<bool>,
+
     #[arg(
         long, value_name = "BOOL", env = "TANDEM_TAKES_UPLOADS",
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
@@ -150,6 +155,7 @@ impl TryFrom<OriginSettings> for Served<OriginRole> {
         let listen = settings.listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?;
         let role = OriginRole {
             root: settings.root.ok_or(missing("root", "DIR", "TANDEM_ROOT"))?,
+            http1: settings.http1.unwrap_or(false),
             takes_uploads: settings.takes_uploads.unwrap_or(false),
             speedtest: settings.speedtest.unwrap_or(false),
             peps: settings.peps,

@@ -19,14 +19,24 @@ pub(crate) struct SiteSettings {
     /// path is made and written there
     #[arg(long, value_name = "FILE", env = "TANDEM_SECRET_PATH")]
     secret_path: Option<PathBuf>,
+
+    /// Serve the site over HTTP/1.1 and TCP too, at the same port [default: true]
+    #[arg(long, value_name = "BOOL", env = "TANDEM_HTTP1",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    http1: Option<bool>,
 }
 
 impl SiteSettings {
     /// `access` is the setting that decides who may use the proxy, besides a secret path.
     pub(crate) fn check(self, access: Option<&'static str>) -> Result<SiteSetup, ConfigError> {
-        let Self { site, secret_path } = self;
+        let Self { site, secret_path, http1 } = self;
         let (first, second) = ("site", "token-file FILE, jwks FILE or secret-path FILE");
         match (&site, access) {
+            (None, _) if http1.is_some() => Err(ConfigError::Incomplete {
+                first: "http1",
+                second: "site FOLDER",
+                reason: "a proxy speaks HTTP/3 only",
+            }),
             (None, _) if secret_path.is_some() => Err(ConfigError::Incomplete {
                 first: "secret-path",
                 second: "site FOLDER",
@@ -47,7 +57,10 @@ impl SiteSettings {
                 second,
                 reason: "a site hides the proxy from those who have no right to it",
             }),
-            _ => Ok(SiteSetup { site, secret_path }),
+            _ => {
+                let http1 = site.is_some() && http1.unwrap_or(true);
+                Ok(SiteSetup { site, secret_path, http1 })
+            }
         }
     }
 }
@@ -60,7 +73,8 @@ mod tests {
     fn a_site_hides_the_proxy_from_somebody() {
         let check = |site: Option<&str>, path: Option<&str>, access| {
             let site = site.map(|site| site.parse().unwrap());
-            let settings = SiteSettings { site, secret_path: path.map(PathBuf::from) };
+            let secret_path = path.map(PathBuf::from);
+            let settings = SiteSettings { site, secret_path, http1: None };
             settings.check(access).map(|it| it.site.is_some()).map_err(|error| error.to_string())
         };
         for access in [None, Some("token-file"), Some("client-ca"), Some("allow-anyone")] {

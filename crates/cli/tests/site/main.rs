@@ -1,17 +1,20 @@
 //! A proxy that is a web site: what strangers and users get of it. Strangers must see no difference to an origin.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
+mod hostile;
 mod prober;
 mod probes;
+mod tcp;
+mod upstream;
+mod users;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener, UdpSocket},
     os::unix::fs::PermissionsExt,
-    path::Path,
-    thread,
+    sync::atomic::{AtomicU16, Ordering},
 };
 
 use quinn::Endpoint;
@@ -19,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     prober::{Probe, Seen, probe},
-    support::{Scene, Server, comes_back, echo},
+    support::{Scene, Server},
 };
 
 /// The token of the only user.
@@ -47,11 +50,26 @@ fn scene() -> Scene {
     scene
 }
 
-/// An origin, and proxies that are the same site.
+/// An address of which UDP and TCP are free. The system gives ports above 32767 to clients, so that none of them takes
+/// it in the meantime.
+fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 10_000).unwrap();
+    loop {
+        let port = 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+/// An origin, and proxies that are the same site. Both serve TCP too.
 fn servers(scene: &Scene, site: &str) -> (Server, Vec<(&'static str, Server)>) {
-    let common = "--listen 127.0.0.1:0 --cert dev/cert.pem --key dev/key.pem";
-    let origin = scene.serve(&format!("origin {common} --root {site}"));
+    let common = || format!("--listen {} --cert dev/cert.pem --key dev/key.pem", free_address());
+    let origin = scene.serve(&format!("origin {} --root {site} --http1", common()));
     let proxy = |access: &str| {
+        let common = common();
         scene.serve(&format!("proxy {common} --site {site} --allow-target 127.0.0.0/8 {access}"))
     };
     let proxies = vec![
@@ -73,16 +91,31 @@ fn ca(scene: &Scene) -> Vec<u8> {
         .unwrap()
 }
 
-fn ask(scene: &Scene, server: SocketAddr, sent: &Probe) -> Seen {
+/// Sends a request.
+fn ask(scene: &Scene, server: SocketAddr, request: Vec<u8>) -> Seen {
+    send(scene, server, (request, true))
+}
+
+/// Sends a request that does not end, so that a tunnel stays open until the prober waits no longer.
+fn ask_and_wait(scene: &Scene, server: SocketAddr, request: Vec<u8>) -> Seen {
+    send(scene, server, (request, false))
+}
+
+fn send(scene: &Scene, server: SocketAddr, request: (Vec<u8>, bool)) -> Seen {
     let ca = ca(scene);
+    let sent = Probe { requests: vec![request], ..Probe::default() };
     runtime().block_on(async {
         let endpoint = Endpoint::client(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        probe(&endpoint, &ca, server, sent).await
+        probe(&endpoint, &ca, server, &sent).await
     })
 }
 
 /// The names of the probes whose answers differ, and the answers.
-fn differences(scene: &Scene, origin: &Server, proxy: &Server) -> (usize, Vec<String>) {
+fn differences(
+    scene: &Scene,
+    (origin, proxy): (&Server, &Server),
+    compared: impl Fn(Seen) -> Seen,
+) -> (usize, Vec<String>) {
     let ca = ca(scene);
     let probes = probes::all(SECRET);
     let mut different = Vec::new();
@@ -93,6 +126,7 @@ fn differences(scene: &Scene, origin: &Server, proxy: &Server) -> (usize, Vec<St
                 probe(&endpoint, &ca, origin.address, sent),
                 probe(&endpoint, &ca, proxy.address, sent)
             );
+            let (expected, seen) = (compared(expected), compared(seen));
             if seen != expected {
                 different.push(format!("{}:\n  {}\n  {}", sent.name, shown(&expected), shown(&seen)));
             }
@@ -103,10 +137,20 @@ fn differences(scene: &Scene, origin: &Server, proxy: &Server) -> (usize, Vec<St
 
 fn shown(seen: &Seen) -> String {
     let streams: Vec<_> = seen.streams.iter().map(|(data, end)| (String::from_utf8_lossy(data), end)).collect();
-    let Seen { closed, control, tokens, alpn, .. } = seen;
-    let mut shown = format!("{closed:?} {tokens} {alpn:?} {control:?} {streams:?}");
+    let Seen { closed, control, has_token, alpn, .. } = seen;
+    let mut shown = format!("{closed:?} {has_token} {alpn:?} {control:?} {streams:?}");
     shown.truncate(shown.floor_char_boundary(400));
     shown
+}
+
+#[test]
+fn the_prober_sees_what_a_proxy_without_a_site_tells() {
+    let scene = scene();
+    let (origin, _) = servers(&scene, "root");
+    let common = "--listen 127.0.0.1:0 --cert dev/cert.pem --key dev/key.pem";
+    let proxy = scene.serve(&format!("proxy {common} --token-file tokens"));
+    let (probes, different) = differences(&scene, (&origin, &proxy), |seen| seen);
+    assert!(different.len() > probes / 2, "{} of {probes}", different.len());
 }
 
 #[test]
@@ -114,7 +158,7 @@ fn no_probe_tells_a_proxy_from_an_origin() {
     let scene = scene();
     let (origin, proxies) = servers(&scene, "root");
     for (access, proxy) in &proxies {
-        let (probes, different) = differences(&scene, &origin, proxy);
+        let (probes, different) = differences(&scene, (&origin, proxy), |seen| seen);
         assert!(probes >= 40);
         assert!(different.is_empty(), "with {access}, {} of {probes}:\n{}", different.len(), different.join("\n"));
     }

@@ -19,6 +19,7 @@ use quinn_proto::{
     ConnectError, ConnectionId, Side, TransportError, transport_parameters::TransportParameters,
 };
 use rustls::{RootCertStore, pki_types::CertificateDer};
+use tandem_wire::{Frame, FrameDecoder, StreamKind};
 
 /// A time after which an answer does not come any more. Only probes that no server answers wait for it.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -48,9 +49,27 @@ pub(crate) struct Seen {
     pub(crate) closed: Option<String>,
     /// The transport parameters that are no random IDs.
     pub(crate) parameters: String,
-    /// How many address tokens came.
-    pub(crate) tokens: usize,
+    /// Whether an address token came.
+    pub(crate) has_token: bool,
     pub(crate) alpn: Option<Vec<u8>>,
+}
+
+impl Seen {
+    /// The same with the bytes of bodies instead of frames, because a body that comes in pieces is framed as they come.
+    pub(crate) fn with_bodies(mut self) -> Self {
+        for (data, _) in &mut self.streams {
+            let mut decoder = FrameDecoder::new(StreamKind::Request, 1 << 20);
+            decoder.push(data.clone().into());
+            let mut all = Vec::new();
+            while let Ok(Some(frame)) = decoder.next() {
+                if let Frame::Headers(bytes) | Frame::Data(bytes) = frame {
+                    all.extend_from_slice(&bytes);
+                }
+            }
+            *data = all;
+        }
+        self
+    }
 }
 
 /// Counts address tokens.
@@ -119,7 +138,7 @@ pub(crate) async fn probe(endpoint: &Endpoint, ca: &[u8], server: SocketAddr, pr
         control,
         closed: closed.clone(),
         parameters,
-        tokens: if closed.is_some() { 0 } else { tokens.0.load(Ordering::Relaxed) },
+        has_token: closed.is_none() && tokens.0.load(Ordering::Relaxed) > 0,
         alpn: alpn.unwrap().protocol,
     }
 }

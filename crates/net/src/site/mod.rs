@@ -2,10 +2,15 @@
 //! ([ADR 83](../../../../docs/design/adr/0083-a-proxy-that-is-a-site.md)).
 
 mod exchanges;
+mod folder;
+mod http1;
 mod upstream;
 
 pub(crate) use self::exchanges::Exchanges;
-pub use self::upstream::{Upstream, UpstreamUrlError};
+pub use self::{
+    http1::TcpSite,
+    upstream::{Upstream, UpstreamUrlError},
+};
 use crate::Files;
 
 /// Where a site comes from.

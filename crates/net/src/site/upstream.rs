@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(4);
 /// The most connections that are kept without a request.
 const IDLE_MAX: usize = 32;
 
-/// The bytes of a response's head, and of what is read at once.
+/// The bytes of a response's fields, and about as many as are read at once.
 const HEAD_MAX: usize = 64 * 1024;
 
 /// The fields of a response.
@@ -151,8 +151,9 @@ impl Upstream {
         let response = self.client.request(request).await.map_err(|error| cause(&error))?;
         let (mut head, body) = response.into_parts();
         strip_connection(&mut head.headers);
+        let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         // A switch to another protocol was not asked for.
-        if head.status.is_informational() {
+        if head.status.is_informational() || bytes > HEAD_MAX {
             return Err(UpstreamError::Malformed);
         }
         Ok(Response::from_parts(head, body))

@@ -3,7 +3,7 @@
 
 pub mod answer;
 mod feedback;
-pub mod path;
+mod path;
 mod relayed;
 mod site;
 mod speedtest;

@@ -12,7 +12,6 @@ use tracing::{debug, field::display};
 
 use super::{
     answer::{self, Answer},
-    path,
     relayed::Relayed,
     speedtest,
 };
@@ -27,9 +26,6 @@ use crate::{
     server::Server,
     stats::Stats,
 };
-
-/// The name of the file that is served for a folder.
-const INDEX: &str = "index.html";
 
 /// The number of bytes of a file that are read first. It is small, so that clients that do not read
 /// their response cost little memory.
@@ -242,28 +238,17 @@ impl Site {
         if self.upstream.is_some() {
             return self.ask_upstream(cx, id, head);
         }
-        if head.protocol.is_some() {
-            // RFC 9220 §3: "If a server receives an extended CONNECT request with a :protocol value that it does not
-            // support, it SHOULD respond with a 501 (Not Implemented) status code".
-            return self.refuse(cx, id, &head.method, answer::plain(StatusCode::NOT_IMPLEMENTED));
-        }
         if head.method == Method::PUT && self.extras.uploads {
             return self.begin_upload(cx, id, &head);
         }
-        if !matches!(head.method, Method::GET | Method::HEAD) {
-            let answer = answer::method_not_allowed(self.extras.uploads);
-            return self.refuse(cx, id, &head.method, answer);
-        }
-        if self.extras.speedtests && head.path.as_deref() == Some(speedtest::PATH) {
+        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        if self.extras.speedtests && is_read && head.path.as_deref() == Some(speedtest::PATH) {
             return self.begin_speedtest(cx, id, head);
         }
-        let Some(mut path) = head.path.as_deref().and_then(path::segments) else {
-            return self.refuse(cx, id, &head.method, answer::plain(StatusCode::NOT_FOUND));
+        let path = match answer::find(&head, self.extras.uploads) {
+            Ok(path) => path,
+            Err(answer) => return self.refuse(cx, id, &head.method, answer),
         };
-        if path.last().is_some_and(String::is_empty) {
-            path.pop();
-            path.push(INDEX.to_owned());
-        }
         let file = self.open_file(cx, id, path.clone());
         let exchange = OpenRequest {
             head,
@@ -303,16 +288,12 @@ impl Site {
             }
             Err(error) => {
                 let method = exchange.head.method.clone();
-                let answer = match error {
-                    FileError::NotFound => answer::plain(StatusCode::NOT_FOUND),
-                    FileError::IsFolder => answer::to_folder(exchange.head.path.as_deref()),
-                    FileError::Io(error) => {
-                        if let Some(left_out) = self.unreadable.due(cx.now) {
-                            tracing::warn!(%error, left_out, "a file cannot be read");
-                        }
-                        answer::plain(StatusCode::INTERNAL_SERVER_ERROR)
-                    }
-                };
+                let answer = answer::without_file(&exchange.head, error);
+                if let FileError::Io(error) = error
+                    && let Some(left_out) = self.unreadable.due(cx.now)
+                {
+                    tracing::warn!(%error, left_out, "a file cannot be read");
+                }
                 self.requests_by_file.remove(&file);
                 self.exchanges.remove(&id);
                 self.refuse(cx, id, &method, answer);

@@ -90,8 +90,16 @@ pub trait Role: Sync {
         Ok(())
     }
 
-    /// Starts what runs beside the nodes.
-    fn start(&self, config: &Self::Config, setup: &Setup) -> Result<Self::Running, ServeError>;
+    /// Starts what runs beside the nodes, which listen at this address.
+    fn start(
+        &self,
+        config: &Self::Config,
+        setup: &Setup,
+        address: SocketAddr,
+    ) -> Result<Self::Running, ServeError>;
+
+    /// Sets the certificate of what runs beside the nodes.
+    fn set_tls(_: &Self::Running, _tls: &rustls::ServerConfig) {}
 
     /// Looks at a node, which has an index.
     fn look(

@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    os::unix::net::UnixStream,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -21,7 +22,7 @@ use crate::{
     error::{ServeError, SetupError},
     files::peps,
     setup::Setup,
-    site::SiteSource,
+    site::{SiteOverTcp, SiteSource},
     transport::WorkFor,
 };
 
@@ -31,6 +32,8 @@ use crate::{
 pub struct OriginRole {
     /// Where its site comes from.
     pub root: SiteSource,
+    /// Whether the site is served over HTTP/1.1 and TCP too.
+    pub http1: bool,
     /// Whether it takes uploads, which it counts and drops.
     pub takes_uploads: bool,
     /// Whether clients may measure their rate, with uploads and with a body of zeros.
@@ -45,7 +48,7 @@ pub struct OriginRole {
 impl OriginRole {
     /// An origin of the files below a folder.
     pub fn new(root: PathBuf) -> Self {
-        Self { root: root.into(), takes_uploads: false, speedtest: false, peps: None, json: false }
+        Self { root: root.into(), http1: false, takes_uploads: false, speedtest: false, peps: None, json: false }
     }
 }
 
@@ -61,6 +64,7 @@ pub struct OriginConfig {
 pub struct OriginRunning {
     /// What tells of the paths to clients. `None`: there are no PEPs.
     paths: Option<Mutex<Paths>>,
+    site: Option<SiteOverTcp>,
 }
 
 impl Role for OriginRole {
@@ -108,10 +112,32 @@ impl Role for OriginRole {
         Ok((Origin::with_tls(node, tls), Some(site.apart())))
     }
 
-    fn start(&self, _: &OriginConfig, setup: &Setup) -> Result<OriginRunning, ServeError> {
+    fn start(
+        &self,
+        config: &OriginConfig,
+        setup: &Setup,
+        address: SocketAddr,
+    ) -> Result<OriginRunning, ServeError> {
         let paths = || Paths::new(self.json, setup.transport.qlog_dir());
         let paths = self.peps.as_ref().map(|_| paths()).transpose()?;
-        Ok(OriginRunning { paths: paths.map(Mutex::new) })
+        let over_tcp = || SiteOverTcp::new(address, config.site.apart(), config.node.tls.clone());
+        Ok(OriginRunning { paths: paths.map(Mutex::new), site: self.http1.then(over_tcp) })
+    }
+
+    fn set_tls(running: &OriginRunning, tls: &rustls::ServerConfig) {
+        if let Some(site) = &running.site {
+            site.set_tls(tls.clone());
+        }
+    }
+
+    fn begin(&self, running: &OriginRunning, _: Option<UnixStream>) -> Result<(), ServeError> {
+        running.site.as_ref().map_or(Ok(()), SiteOverTcp::begin)
+    }
+
+    fn hand_over(running: &OriginRunning, _: UnixStream) {
+        if let Some(site) = &running.site {
+            site.end();
+        }
     }
 
     fn look(

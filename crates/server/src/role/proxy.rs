@@ -29,7 +29,7 @@ use crate::{
     capacity::descriptors,
     error::{ServeError, SetupError},
     setup::Setup,
-    site::{NamedPath, SiteSetup},
+    site::{NamedPath, SiteOverTcp, SiteSetup},
     transport::WorkFor,
     users::{Keeper, UsersSetup, say_unusable},
 };
@@ -144,6 +144,7 @@ pub struct ProxyRoleConfig {
 pub struct ProxyRunning {
     users: Users,
     keeper: Keeper,
+    site: Option<SiteOverTcp>,
 }
 
 impl Role for ProxyRole {
@@ -228,12 +229,28 @@ impl Role for ProxyRole {
         Ok(())
     }
 
-    fn start(&self, config: &ProxyRoleConfig, _: &Setup) -> Result<ProxyRunning, ServeError> {
+    fn start(
+        &self,
+        config: &ProxyRoleConfig,
+        _: &Setup,
+        address: SocketAddr,
+    ) -> Result<ProxyRunning, ServeError> {
         if let Some(path) = &config.path {
             path.keep()?;
         }
         let users = config.node.users.clone();
-        Ok(ProxyRunning { keeper: Keeper::start(users.clone())?, users })
+        let content = config.content.as_ref().filter(|_| self.site.http1);
+        let over_tcp = |content: &SiteContent| {
+            SiteOverTcp::new(address, content.apart(), config.node.tls.clone())
+        };
+        let site = content.map(over_tcp);
+        Ok(ProxyRunning { keeper: Keeper::start(users.clone())?, users, site })
+    }
+
+    fn set_tls(running: &ProxyRunning, tls: &rustls::ServerConfig) {
+        if let Some(site) = &running.site {
+            site.set_tls(tls.clone());
+        }
     }
 
     fn look(
@@ -257,7 +274,10 @@ impl Role for ProxyRole {
     }
 
     fn begin(&self, running: &ProxyRunning, usage: Option<UnixStream>) -> Result<(), ServeError> {
-        let ProxyRunning { users, keeper } = running;
+        let ProxyRunning { users, keeper, site } = running;
+        if let Some(site) = site {
+            site.begin()?;
+        }
         match keeper.begin(self.users.usage_store.as_deref(), users, usage) {
             Err(error) if self.users.require_usage_store => Err(error.into()),
             Err(error) => {
@@ -270,5 +290,8 @@ impl Role for ProxyRole {
 
     fn hand_over(running: &ProxyRunning, usage: UnixStream) {
         running.keeper.hand_over(usage);
+        if let Some(site) = &running.site {
+            site.end();
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The web site of a server: a folder, or an HTTP server behind it
-//! ([ADR 83](../../../docs/design/adr/0083-a-proxy-that-is-a-site.md)).
+//! ([ADR 83](../../../../docs/design/adr/0083-a-proxy-that-is-a-site.md)).
+
+mod tcp;
 
 use std::{
     fmt, fs, io,
@@ -16,6 +18,8 @@ use tandem_net::{
 };
 use tandem_node::{origin::Content, proxy::SecretPath};
 
+pub(crate) use self::tcp::SiteOverTcp;
+pub use self::tcp::TcpError;
 use crate::{
     files::FileError,
     process::{SystemError, WriteError, say, secret},
@@ -95,6 +99,8 @@ pub struct SiteSetup {
     /// The file with the path below which the proxy's templates are. It is made if it does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_path: Option<PathBuf>,
+    /// Whether the site is served over HTTP/1.1 and TCP too.
+    pub http1: bool,
 }
 
 /// A secret path that is in force, and the file to which it has yet to be written.
