@@ -261,7 +261,9 @@ mod tests {
             let via: Via = text.parse().expect(text);
             assert_eq!(via.to_string(), template, "{text}");
         }
-        for text in ["", "http://p.example", "https://p.example/path?a=b", "https://p/{target_host}"] {
+        for text in
+            ["", "http://p.example", "https://p.example/path?a=b", "https://p/{target_host}"]
+        {
             let error = text.parse::<Via>().expect_err(text).to_string();
             assert!(error.contains("allowed: https://HOST:PORT"), "{error}");
         }

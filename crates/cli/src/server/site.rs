@@ -32,7 +32,7 @@ impl SiteSettings {
         let Self { site, secret_path, http1 } = self;
         let (first, second) = ("site", "token-file FILE, jwks FILE or secret-path FILE");
         match (&site, access) {
-            (None, _) if http1.is_some() => Err(ConfigError::Incomplete {
+            (None, _) if http1 == Some(true) => Err(ConfigError::Incomplete {
                 first: "http1",
                 second: "site FOLDER",
                 reason: "a proxy speaks HTTP/3 only",

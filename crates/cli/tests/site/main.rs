@@ -4,11 +4,11 @@
 mod hostile;
 mod prober;
 mod probes;
+#[path = "../support/mod.rs"]
+mod support;
 mod tcp;
 mod upstream;
 mod users;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::{
     fs,
@@ -128,7 +128,12 @@ fn differences(
             );
             let (expected, seen) = (compared(expected), compared(seen));
             if seen != expected {
-                different.push(format!("{}:\n  {}\n  {}", sent.name, shown(&expected), shown(&seen)));
+                different.push(format!(
+                    "{}:\n  {}\n  {}",
+                    sent.name,
+                    shown(&expected),
+                    shown(&seen)
+                ));
             }
         }
     });
@@ -136,7 +141,8 @@ fn differences(
 }
 
 fn shown(seen: &Seen) -> String {
-    let streams: Vec<_> = seen.streams.iter().map(|(data, end)| (String::from_utf8_lossy(data), end)).collect();
+    let streams: Vec<_> =
+        seen.streams.iter().map(|(data, end)| (String::from_utf8_lossy(data), end)).collect();
     let Seen { closed, control, has_token, alpn, .. } = seen;
     let mut shown = format!("{closed:?} {has_token} {alpn:?} {control:?} {streams:?}");
     shown.truncate(shown.floor_char_boundary(400));
@@ -160,6 +166,11 @@ fn no_probe_tells_a_proxy_from_an_origin() {
     for (access, proxy) in &proxies {
         let (probes, different) = differences(&scene, (&origin, proxy), |seen| seen);
         assert!(probes >= 40);
-        assert!(different.is_empty(), "with {access}, {} of {probes}:\n{}", different.len(), different.join("\n"));
+        assert!(
+            different.is_empty(),
+            "with {access}, {} of {probes}:\n{}",
+            different.len(),
+            different.join("\n")
+        );
     }
 }

@@ -87,9 +87,15 @@ impl TokenStore for Tokens {
 }
 
 /// Sends a probe, and notes what comes back.
-pub(crate) async fn probe(endpoint: &Endpoint, ca: &[u8], server: SocketAddr, probe: &Probe) -> Seen {
+pub(crate) async fn probe(
+    endpoint: &Endpoint,
+    ca: &[u8],
+    server: SocketAddr,
+    probe: &Probe,
+) -> Seen {
     let (tokens, parameters) = (Arc::new(Tokens::default()), Arc::<Mutex<String>>::default());
-    let mut config = ClientConfig::new(Arc::new(Noting { tls: tls(ca), parameters: parameters.clone() }));
+    let mut config =
+        ClientConfig::new(Arc::new(Noting { tls: tls(ca), parameters: parameters.clone() }));
     config.token_store(tokens.clone());
     let connection = endpoint.connect_with(config, server, "localhost").unwrap().await.unwrap();
     let control = tokio::spawn(first_uni(connection.clone()));
@@ -225,12 +231,16 @@ impl crypto::Session for NotingSession {
             // Connection IDs and the token of a stateless reset are random, and so are parameters that mean nothing.
             let text = format!("{parameters:#?}");
             let is_random = |line: &str| {
-                ["ConnectionId", "    ", "]", ")"].iter().any(|it| line.trim_start_matches("    ").starts_with(it))
+                ["ConnectionId", "    ", "]", ")"]
+                    .iter()
+                    .any(|it| line.trim_start_matches("    ").starts_with(it))
             };
             let random = ["cid", "stateless_reset_token", "grease", "preferred_address"];
             let lines: Vec<_> = text
                 .lines()
-                .filter(|line| line.starts_with("    ") && !line.starts_with("     ") && !is_random(line))
+                .filter(|line| {
+                    line.starts_with("    ") && !line.starts_with("     ") && !is_random(line)
+                })
                 .filter(|line| !random.iter().any(|name| line.contains(name)))
                 .collect();
             *self.parameters.lock().unwrap() = lines.join("\n");

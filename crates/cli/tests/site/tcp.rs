@@ -32,7 +32,10 @@ pub(crate) fn exchange(scene: &Scene, server: SocketAddr, request: &str) -> Stri
     let mut came = Vec::new();
     tls.read_to_end(&mut came).ok(); // it may be reset
     let text = String::from_utf8_lossy(&came).into_owned();
-    text.lines().filter(|line| !line.starts_with("date: ")).map(|line| format!("{line}\n")).collect()
+    text.lines()
+        .filter(|line| !line.starts_with("date: "))
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 #[test]
@@ -41,7 +44,9 @@ fn a_browser_gets_the_site_and_learns_where_http3_is() {
     let (_origin, proxies) = servers(&scene, "root");
     let server = proxies[1].1.address;
     let page = exchange(&scene, server, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    for words in ["HTTP/1.1 200 OK\n", "A garden", "content-type: text/html; charset=utf-8", "etag: "] {
+    for words in
+        ["HTTP/1.1 200 OK\n", "A garden", "content-type: text/html; charset=utf-8", "etag: "]
+    {
         assert!(page.contains(words), "{page}");
     }
     assert!(page.contains(&format!("alt-svc: h3=\":{}\"; ma=86400", server.port())), "{page}");
@@ -67,17 +72,29 @@ const REQUESTS: [(&str, u16); 24] = [
     ("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n", 200),
     ("GET /missing HTTP/1.1\r\nhost: localhost\r\n\r\n", 404),
     ("GET /folder HTTP/1.1\r\nhost: localhost\r\n\r\n", 301),
-    ("GET /.well-known/masque/udp/192.0.2.1/53/ HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: connect-udp\r\ncapsule-protocol: ?1\r\n\r\n", 404),
+    (
+        "GET /.well-known/masque/udp/192.0.2.1/53/ HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: connect-udp\r\ncapsule-protocol: ?1\r\n\r\n",
+        404,
+    ),
     ("CONNECT 192.0.2.1:443 HTTP/1.1\r\nhost: 192.0.2.1:443\r\n\r\n", 405),
-    ("CONNECT 192.0.2.1:443 HTTP/1.1\r\nhost: 192.0.2.1:443\r\nproxy-authorization: Bearer 0123456789abcdef0123\r\n\r\n", 405),
+    (
+        "CONNECT 192.0.2.1:443 HTTP/1.1\r\nhost: 192.0.2.1:443\r\nproxy-authorization: Bearer 0123456789abcdef0123\r\n\r\n",
+        405,
+    ),
     ("GET http://192.0.2.1/ HTTP/1.1\r\nhost: 192.0.2.1\r\n\r\n", 200),
     ("OPTIONS * HTTP/1.1\r\nhost: localhost\r\n\r\n", 405),
     ("TRACE / HTTP/1.1\r\nhost: localhost\r\n\r\n", 405),
     ("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\nhello", 405),
     ("GET / HTTP/1.1\r\n\r\n", 400),
     ("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
-    ("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 405),
-    ("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello", 400),
+    (
+        "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        405,
+    ),
+    (
+        "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+        400,
+    ),
     ("POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n", 400),
     ("POST / HTTP/1.0\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     ("GET / HTTP/1.1\r\nhost: localhost\r\nx-a: b\r\n c: d\r\n\r\n", 400),
@@ -121,10 +138,26 @@ fn no_request_is_hidden_in_another_one() {
     let server = proxies[1].1.address;
     for (request, status, passed) in [
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello", 200, 1),
-        ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 200, 1),
-        ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET /hidden HTTP/1.1\r\nhost: a\r\n\r\n", 200, 1),
-        ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\ncontent-length: 35\r\n\r\nGET /hidden HTTP/1.1\r\nhost: a\r\n\r\n", 400, 0),
-        ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n", 400, 0),
+        (
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            200,
+            1,
+        ),
+        (
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET /hidden HTTP/1.1\r\nhost: a\r\n\r\n",
+            200,
+            1,
+        ),
+        (
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\ncontent-length: 35\r\n\r\nGET /hidden HTTP/1.1\r\nhost: a\r\n\r\n",
+            400,
+            0,
+        ),
+        (
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+            400,
+            0,
+        ),
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding:\x0bchunked\r\n\r\n0\r\n\r\n", 400, 0),
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: +5\r\n\r\nhello", 400, 0),
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999\r\n\r\n", 413, 0),

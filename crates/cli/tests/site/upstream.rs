@@ -10,13 +10,7 @@ use std::{
 
 use tandem_wire::qpack::encode_field_section;
 
-use crate::{
-    ask, differences,
-    probes::headers,
-    prober::Seen,
-    scene, servers,
-    support::Scene,
-};
+use crate::{ask, differences, prober::Seen, probes::headers, scene, servers, support::Scene};
 
 /// What a server behind a site has got.
 #[derive(Clone, Default)]
@@ -59,7 +53,8 @@ fn serve(stream: TcpStream, seen: &Asked, answer: &impl Fn(&str, &[u8]) -> Vec<u
             }
         }
         let lower = head.to_ascii_lowercase();
-        let len = lower.split("\r\ncontent-length: ").nth(1).map(|rest| rest.lines().next().unwrap());
+        let len =
+            lower.split("\r\ncontent-length: ").nth(1).map(|rest| rest.lines().next().unwrap());
         let mut body = vec![0; len.map_or(0, |len| len.parse().unwrap())];
         if reader.read_exact(&mut body).is_err() {
             return;
@@ -79,7 +74,9 @@ fn serve(stream: TcpStream, seen: &Asked, answer: &impl Fn(&str, &[u8]) -> Vec<u
         }
         let bytes = answer(&head, &body);
         seen.0.lock().unwrap().push((head, body));
-        if stream.write_all(&bytes).is_err() || bytes.windows(17).any(|it| it.eq_ignore_ascii_case(b"connection: close")) {
+        if stream.write_all(&bytes).is_err()
+            || bytes.windows(17).any(|it| it.eq_ignore_ascii_case(b"connection: close"))
+        {
             return;
         }
     }
@@ -87,7 +84,11 @@ fn serve(stream: TcpStream, seen: &Asked, answer: &impl Fn(&str, &[u8]) -> Vec<u
 
 /// A whole answer.
 pub(crate) fn ok(body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
 }
 
 /// A site as others have it, where the answer follows from the path.
@@ -105,7 +106,9 @@ fn garden(head: &str, body: &[u8]) -> Vec<u8> {
             }
             [all, b"0\r\n\r\n".to_vec()].concat()
         }
-        _ => b"HTTP/1.1 404 Not Found\r\nserver: garden\r\ncontent-length: 5\r\n\r\nnone\n".to_vec(),
+        _ => {
+            b"HTTP/1.1 404 Not Found\r\nserver: garden\r\ncontent-length: 5\r\n\r\nnone\n".to_vec()
+        }
     }
 }
 
@@ -116,7 +119,12 @@ fn no_probe_tells_a_proxy_from_an_origin_before_the_same_server() {
     let (origin, proxies) = servers(&scene, &format!("http://{address}"));
     let (access, proxy) = &proxies[1];
     let (probes, different) = differences(&scene, (&origin, proxy), Seen::with_bodies);
-    assert!(different.is_empty(), "with {access}, {} of {probes}:\n{}", different.len(), different.join("\n"));
+    assert!(
+        different.is_empty(),
+        "with {access}, {} of {probes}:\n{}",
+        different.len(),
+        different.join("\n")
+    );
 }
 
 /// The status, the fields and the body of the first answer.
@@ -135,12 +143,24 @@ fn answer(seen: &Seen) -> (u16, Vec<(String, String)>, Vec<u8>, String) {
         }
     }
     let head = head.unwrap_or_else(|| panic!("no answer: {end}"));
-    let fields = head.headers.iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+    let fields = head
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
     (head.status.as_u16(), fields.collect(), body, end.clone())
 }
 
-fn get(scene: &Scene, server: SocketAddr, path: &str) -> (u16, Vec<(String, String)>, Vec<u8>, String) {
-    let lines = [(":method", "GET"), (":scheme", "https"), (":authority", "garden.example"), (":path", path)];
+fn get(
+    scene: &Scene,
+    server: SocketAddr,
+    path: &str,
+) -> (u16, Vec<(String, String)>, Vec<u8>, String) {
+    let lines = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "garden.example"),
+        (":path", path),
+    ];
     answer(&ask(scene, server, headers(&lines)))
 }
 
@@ -155,16 +175,27 @@ fn requests_and_answers_pass_without_fields_about_connections() {
     let (head, _) = asked.take().pop().unwrap();
     let head = head.to_ascii_lowercase();
     for line in [
-        "get /large http/1.1\r\n", "\r\nhost: garden.example\r\n", "\r\nvia: 3.0 tandem\r\n",
-        "\r\nx-forwarded-for: 127.0.0.1\r\n", "\r\nx-forwarded-proto: https\r\n",
+        "get /large http/1.1\r\n",
+        "\r\nhost: garden.example\r\n",
+        "\r\nvia: 3.0 tandem\r\n",
+        "\r\nx-forwarded-for: 127.0.0.1\r\n",
+        "\r\nx-forwarded-proto: https\r\n",
     ] {
         assert!(head.contains(line), "no {line:?} in {head}");
     }
     // A client cannot say who it is, and what it says to a proxy is not for the server behind it.
     let lines = [
-        (":method", "POST"), (":scheme", "https"), (":authority", "garden.example"), (":path", "/form"),
-        ("content-length", "5"), ("x-forwarded-for", "192.0.2.9"), ("forwarded", "for=192.0.2.9"),
-        ("proxy-authorization", "Bearer x"), ("cookie", "a=1"), ("cookie", "b=2"), ("expect", "100-continue"),
+        (":method", "POST"),
+        (":scheme", "https"),
+        (":authority", "garden.example"),
+        (":path", "/form"),
+        ("content-length", "5"),
+        ("x-forwarded-for", "192.0.2.9"),
+        ("forwarded", "for=192.0.2.9"),
+        ("proxy-authorization", "Bearer x"),
+        ("cookie", "a=1"),
+        ("cookie", "b=2"),
+        ("expect", "100-continue"),
     ];
     let lines = lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
     let section = encode_field_section(lines);
@@ -192,7 +223,8 @@ fn a_server_that_fails_costs_its_clients_one_answer() {
         format!("HTTP/1.1 200 OK\r\n{fields}content-length: 0\r\n\r\n").into_bytes()
     };
     let interim = || b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(300);
-    let (address, _) = server(move |head, _| match head.split(' ').nth(1).unwrap() {
+    let (address, _) = server(move |head, _| {
+        match head.split(' ').nth(1).unwrap() {
         "/garbage" => b"\x16\x03\x01 no HTTP \r\n\r\nconnection: close".to_vec(),
         "/old" => b"HTTP/0.9 hello\r\n\r\nconnection: close".to_vec(),
         "/fields" => many_fields(40), // 36 kB
@@ -206,17 +238,32 @@ fn a_server_that_fails_costs_its_clients_one_answer() {
         "/interim" => [interim(), ok("at last")].concat(),
         "/fold" => b"HTTP/1.1 200 OK\r\nx-a: b\r\n c\r\ncontent-length: 0\r\n\r\n".to_vec(),
         _ => ok("fine"),
+    }
     });
     let (origin, _) = servers(&scene, &format!("http://{address}"));
     for (path, expected) in [
-        ("/garbage", 502), ("/old", 502), ("/fields", 200), ("/more-fields", 502), ("/too-many-fields", 502), ("/closes", 502),
-        ("/two-lengths", 502), ("/switch", 502), ("/interim", 200), ("/fold", 502), ("/fine", 200),
+        ("/garbage", 502),
+        ("/old", 502),
+        ("/fields", 200),
+        ("/more-fields", 502),
+        ("/too-many-fields", 502),
+        ("/closes", 502),
+        ("/two-lengths", 502),
+        ("/switch", 502),
+        ("/interim", 200),
+        ("/fold", 502),
+        ("/fine", 200),
     ] {
         let (status, ..) = get(&scene, origin.address, path);
         assert_eq!(status, expected, "{path}");
     }
     for path in ["/short", "/cut"] {
-        let lines = [(":method", "GET"), (":scheme", "https"), (":authority", "garden.example"), (":path", path)];
+        let lines = [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", "garden.example"),
+            (":path", path),
+        ];
         let seen = ask(&scene, origin.address, headers(&lines));
         assert_eq!(seen.streams[0].1, "reset with 258", "{path}: H3_INTERNAL_ERROR");
     }

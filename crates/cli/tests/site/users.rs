@@ -22,7 +22,8 @@ fn tcp_echo() -> SocketAddr {
             let mut stream = stream.unwrap();
             let mut to = stream.try_clone().unwrap();
             // A connection that is reset is no failure of the target.
-            if std::io::copy(&mut stream, &mut to).is_ok() && to.shutdown(Shutdown::Write).is_ok() {}
+            if std::io::copy(&mut stream, &mut to).is_ok() && to.shutdown(Shutdown::Write).is_ok() {
+            }
         }
     });
     address
@@ -67,11 +68,16 @@ fn who_has_no_right_is_told_what_may_be_wrong() {
         (String::new(), "--token-file tokens"),
     ] {
         let via = format!("--via https://{}{path} --ca dev/ca.pem {token}", proxy.address);
-        for command in [format!("ping {via} --count 1"), format!("get {via} https://{}/ -o -", proxy.address)] {
+        for command in
+            [format!("ping {via} --count 1"), format!("get {via} https://{}/ -o -", proxy.address)]
+        {
             let run = scene.run(&command);
             assert_eq!(run.code(), Some(1), "{command}: {}", run.stderr());
             let said = run.stderr();
-            assert!(said.contains("URI template") && said.contains("web site"), "{command}: {said}");
+            assert!(
+                said.contains("URI template") && said.contains("web site"),
+                "{command}: {said}"
+            );
         }
     }
 }
@@ -87,7 +93,9 @@ fn connect_needs_credentials_whatever_the_path() {
         let (data, end) = &seen.streams[0];
         let mut decoder = tandem_wire::FrameDecoder::new(tandem_wire::StreamKind::Request, 65_536);
         decoder.push(data.clone().into());
-        let Some(tandem_wire::Frame::Headers(section)) = decoder.next().unwrap() else { panic!("{data:?} {end}") };
+        let Some(tandem_wire::Frame::Headers(section)) = decoder.next().unwrap() else {
+            panic!("{data:?} {end}")
+        };
         tandem_wire::ResponseHead::decode(section, 65_536).unwrap().status.as_u16()
     };
     let path = format!("/.well-known/masque/tcp/{}/", target.replace(':', "/"));
@@ -109,6 +117,10 @@ fn connect_needs_credentials_whatever_the_path() {
         };
         assert_eq!(with(own(connect(&target))), plain, "CONNECT with {access}");
         assert_eq!(with(own(extended("connect-tcp", &path))), at_root, "at the root with {access}");
-        assert_eq!(with(own(extended("connect-tcp", &secret))), below, "below the path with {access}");
+        assert_eq!(
+            with(own(extended("connect-tcp", &secret))),
+            below,
+            "below the path with {access}"
+        );
     }
 }

@@ -5,9 +5,10 @@ use std::{
     collections::BTreeMap,
     io,
     net::IpAddr,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -24,10 +25,10 @@ use tandem_node::{
 use tokio::{
     sync::{Notify, mpsc},
     task::{AbortHandle, JoinSet},
-    time::{sleep, timeout},
+    time::timeout,
 };
 
-use super::upstream::{Body, SILENCE, Upstream};
+use super::upstream::{Body, Upstream};
 
 /// The most bytes of a response that a node gets at once.
 const PIECE_MAX: usize = 64 * 1024;
@@ -129,12 +130,12 @@ impl Exchanges {
         };
         let run = async move {
             let result = async {
-                let response = upstream.ask(request, (VIA, client));
-                let response = answered(response, &moves).await?;
-                let head = ResponseHead { status: response.status(), headers: response.headers().clone() };
+                let response = upstream.ask(request, (VIA, client), &moves).await?;
+                let head =
+                    ResponseHead { status: response.status(), headers: response.headers().clone() };
                 let head = Box::new(head);
                 told.send(UpstreamInput::Head { exchange, head }).ok(); // the driver has ended
-                relay(response, exchange, &told, asked).await
+                relay(response, (exchange, upstream.silence), &told, asked).await
             };
             if let Err(error) = result.await {
                 told.send(UpstreamInput::Failed { exchange, error }).ok(); // the driver has ended
@@ -173,26 +174,10 @@ fn join_cookies(fields: &mut http::HeaderMap) {
     }
 }
 
-/// The response of the server. Its time begins again whenever `moves` says that the server has taken bytes of the
-/// request.
-async fn answered(
-    response: impl Future<Output = Result<Response<Incoming>, UpstreamError>>,
-    moves: &Notify,
-) -> Result<Response<Incoming>, UpstreamError> {
-    let mut response = pin!(response);
-    loop {
-        tokio::select! {
-            response = &mut response => return response,
-            () = moves.notified() => {}
-            () = sleep(SILENCE) => return Err(UpstreamError::Silent),
-        }
-    }
-}
-
 /// Gives the node the body of a response, a piece whenever it asks for one.
 async fn relay(
     response: Response<Incoming>,
-    exchange: ExchangeId,
+    (exchange, silence): (ExchangeId, Duration),
     told: &mpsc::UnboundedSender<UpstreamInput>,
     mut asked: mpsc::UnboundedReceiver<()>,
 ) -> Result<(), UpstreamError> {
@@ -200,7 +185,7 @@ async fn relay(
     let mut rest = Bytes::new();
     while asked.recv().await.is_some() {
         while rest.is_empty() {
-            let frame = timeout(SILENCE, body.frame()).await.map_err(|_| UpstreamError::Silent)?;
+            let frame = timeout(silence, body.frame()).await.map_err(|_| UpstreamError::Silent)?;
             match frame {
                 Some(Ok(frame)) => rest = frame.into_data().unwrap_or_default(), // trailers are dropped
                 Some(Err(_)) => return Err(UpstreamError::Unreachable),
@@ -251,5 +236,126 @@ impl hyper::body::Body for Passed {
 
     fn size_hint(&self) -> SizeHint {
         self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::poll_fn,
+        io::{Read, Write},
+        net::{Shutdown, TcpListener, TcpStream},
+        thread,
+    };
+
+    use http::{HeaderMap, Method};
+
+    use super::*;
+
+    /// A server that does this with each connection, after a request without a body. It ends with the test's process.
+    fn server(serve: impl Fn(&mut TcpStream) + Send + 'static) -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut head) = (stream.unwrap(), Vec::new());
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).unwrap();
+                    head.push(byte[0]);
+                }
+                serve(&mut stream);
+            }
+        });
+        let upstream: Upstream = format!("http://{address}").parse().unwrap();
+        upstream.with_silence(Duration::from_millis(100))
+    }
+
+    const EXCHANGE: ExchangeId = ExchangeId(7);
+
+    fn begin(exchanges: &mut Exchanges, body: RequestBody) {
+        let head = RequestHead {
+            method: Method::POST,
+            scheme: Some("https".to_owned()),
+            authority: Some("garden.example".to_owned()),
+            path: Some("/".to_owned()),
+            protocol: None,
+            headers: HeaderMap::new(),
+        };
+        let (exchange, head) = (EXCHANGE, Box::new(head));
+        exchanges.perform(UpstreamOutput::Request { exchange, head, client: None, body });
+    }
+
+    async fn told(exchanges: &mut Exchanges) -> Vec<UpstreamInput> {
+        let inputs = poll_fn(|context| {
+            let mut inputs = Vec::new();
+            exchanges.poll_told(context, &mut inputs);
+            if inputs.is_empty() { Poll::Pending } else { Poll::Ready(inputs) }
+        });
+        let inner = |input| if let Input::Upstream(told) = input { Some(told) } else { None };
+        inputs.await.into_iter().filter_map(inner).collect()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_says_nothing_is_given_up() {
+        let mute = |stream: &mut TcpStream| drop(stream.read(&mut [0; 1]));
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n";
+        let falls_silent = |stream: &mut TcpStream| {
+            stream.write_all(head).unwrap();
+            mute(stream);
+        };
+        for upstream in [server(mute), server(falls_silent)] {
+            let mut exchanges = Exchanges::new(Some(upstream));
+            begin(&mut exchanges, RequestBody::None);
+            exchanges.perform(UpstreamOutput::More { exchange: EXCHANGE });
+            let mut all = Vec::new();
+            while !matches!(all.last(), Some(UpstreamInput::Failed { .. })) {
+                all.extend(told(&mut exchanges).await);
+            }
+            let error = UpstreamError::Silent;
+            let last = all.last();
+            assert!(matches!(last, Some(UpstreamInput::Failed { error: it, .. }) if *it == error), "{all:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_that_was_not_asked_for() {
+        let endless = |stream: &mut TcpStream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            while stream.write_all(&[7; 10_000]).is_ok() {}
+        };
+        let mut exchanges = Exchanges::new(Some(server(endless)));
+        begin(&mut exchanges, RequestBody::None);
+        let first = told(&mut exchanges).await;
+        assert!(matches!(&*first, [UpstreamInput::Head { .. }]), "{first:?}");
+        for _ in 0..100 {
+            exchanges.perform(UpstreamOutput::More { exchange: EXCHANGE });
+            let next = told(&mut exchanges).await;
+            let [UpstreamInput::Data { data, .. }] = &*next else { panic!("{next:?}") };
+            assert!((1..=PIECE_MAX).contains(&data.len()));
+        }
+        exchanges.perform(UpstreamOutput::Forget { exchange: EXCHANGE });
+        assert!(exchanges.open.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_cut_is_not_taken_for_a_whole_one() {
+        let (tell, whole) = std::sync::mpsc::channel();
+        let upstream = server(move |stream: &mut TcpStream| {
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).ok(); // it may be reset
+            tell.send(all).unwrap();
+            stream.shutdown(Shutdown::Both).ok();
+        });
+        let mut exchanges = Exchanges::new(Some(upstream));
+        begin(&mut exchanges, RequestBody::Unsized);
+        let data = Bytes::from_static(b"hello");
+        exchanges.perform(UpstreamOutput::Body { exchange: EXCHANGE, data });
+        let taken = told(&mut exchanges).await;
+        assert!(matches!(&*taken, [UpstreamInput::Taken { bytes: 5, .. }]), "{taken:?}");
+        exchanges.perform(UpstreamOutput::Forget { exchange: EXCHANGE });
+        let came = tokio::task::spawn_blocking(move || whole.recv().unwrap()).await.unwrap();
+        let end = b"0\r\n\r\n";
+        assert!(!came.ends_with(end), "{:?}", String::from_utf8_lossy(&came));
     }
 }

@@ -45,7 +45,10 @@ pub(super) async fn answer<B>(files: &Files, request: &Request<B>) -> Answer {
         Err(error) => return whole(answer::without_file(&head, error)),
     };
     let answer::Answer { head, start, end } = answer::for_file(&head, &name, &meta);
-    with_head(head, Piecewise { file: Arc::new(file), next: start, end, reading: None }.boxed_unsync())
+    with_head(
+        head,
+        Piecewise { file: Arc::new(file), next: start, end, reading: None }.boxed_unsync(),
+    )
 }
 
 /// An answer with a short body.
@@ -80,7 +83,8 @@ impl Body for Piecewise {
             return Poll::Ready(None);
         }
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
-        let reading = self.reading.get_or_insert_with(|| spawn_blocking(move || file.read(next, len)));
+        let reading =
+            self.reading.get_or_insert_with(|| spawn_blocking(move || file.read(next, len)));
         let read = ready!(Pin::new(reading).poll(context));
         self.reading = None;
         match read {

@@ -24,7 +24,7 @@ use tandem_node::{limits::Limits, origin::answer, upstream::UpstreamError};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{oneshot, watch},
+    sync::{Notify, oneshot, watch},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -160,7 +160,9 @@ impl Shared {
             stream.set_nodelay(true).ok(); // else answers come later, and that is all
             let moved = Arc::new(AtomicU64::new(0));
             let stream = Moving { stream, moved: Arc::clone(&moved) };
-            let Ok(Ok(stream)) = timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await else { return };
+            let Ok(Ok(stream)) = timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await else {
+                return;
+            };
             let service = service_fn(|request| {
                 place.has_asked.store(true, Ordering::Relaxed);
                 async move { Ok::<_, Infallible>(self.answer(request, client.ip()).await) }
@@ -191,10 +193,15 @@ impl Shared {
             _ if is_ambiguous => folder::whole(answer::plain(StatusCode::BAD_REQUEST)),
             SiteContent::Folder(files) => folder::answer(files, &request).await,
             SiteContent::Upstream(upstream) => match to_pass_on(request) {
-                Ok(request) => match upstream.ask(request, (VIA, Some(client.to_canonical()))).await {
-                    Ok(answer) => answer.map(|body| body.map_err(io::Error::other).boxed_unsync()),
-                    Err(error) => failed(error),
-                },
+                Ok((request, moves)) => {
+                    let from = (VIA, Some(client.to_canonical()));
+                    match upstream.ask(request, from, &moves).await {
+                        Ok(answer) => {
+                            answer.map(|body| body.map_err(io::Error::other).boxed_unsync())
+                        }
+                        Err(error) => failed(error),
+                    }
+                }
                 Err(status) => folder::whole(answer::plain(status)),
             },
         };
@@ -227,8 +234,9 @@ fn is_ambiguous<B>(request: &Request<B>) -> bool {
     (is_chunked && is_old) || hosts > 1 || (hosts == 0 && !is_old)
 }
 
-/// A request as the server behind the site gets it, or the status that refuses it.
-fn to_pass_on(mut request: Request<Incoming>) -> Result<Request<Body>, StatusCode> {
+/// A request as the server behind the site gets it, and what tells that it takes the body, or the status that refuses
+/// the request.
+fn to_pass_on(mut request: Request<Incoming>) -> Result<(Request<Body>, Arc<Notify>), StatusCode> {
     // A gateway opens no tunnels, and what TRACE shows is not for clients.
     if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
         return Err(StatusCode::NOT_IMPLEMENTED);
@@ -252,7 +260,16 @@ fn to_pass_on(mut request: Request<Incoming>) -> Result<Request<Body>, StatusCod
         *request.uri_mut() = http::Uri::from_parts(uri).map_err(|_| StatusCode::BAD_REQUEST)?;
     }
     let most = usize::try_from(Limits::UPLOAD).unwrap_or(usize::MAX);
-    Ok(request.map(|body| Limited::new(body, most).map_err(io::Error::other).boxed_unsync()))
+    let moves = Arc::new(Notify::new());
+    let moved = Arc::clone(&moves);
+    let request = request.map(|body| {
+        let body = body.map_frame(move |frame| {
+            moved.notify_one();
+            frame
+        });
+        Limited::new(body, most).map_err(io::Error::other).boxed_unsync()
+    });
+    Ok((request, moves))
 }
 
 /// Completes when no byte has moved for a while.

@@ -1,6 +1,6 @@
 //! The HTTP server behind a site, as a client of it: HTTP/1.1 over TCP.
 
-use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
+use std::{fmt, net::IpAddr, pin::pin, str::FromStr, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -14,12 +14,13 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use tandem_node::{StrangerText, upstream::UpstreamError};
+use tokio::{sync::Notify, time::sleep};
 
 /// The longest wait for a connection. The server is on this machine or near it.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// The longest wait for a response, and for its next bytes, as other reverse proxies have it.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// The time for which a connection without a request is kept. Servers keep theirs for 5 s (Apache) or longer.
 const IDLE: Duration = Duration::from_secs(4);
@@ -63,6 +64,8 @@ pub(super) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 pub struct Upstream {
     authority: Authority,
     client: Client<HttpConnector, Body>,
+    /// The longest wait for a response, for its next bytes, and until it takes more of a request.
+    pub(super) silence: Duration,
 }
 
 /// The error for a text that is not the URL of a server.
@@ -79,7 +82,8 @@ impl FromStr for Upstream {
         let uri = text.parse::<Uri>().ok().map(Uri::into_parts);
         let is_root = |path: &PathAndQuery| path.as_str() == "/";
         let authority = uri.and_then(|uri| {
-            let is_server = uri.scheme == Some(Scheme::HTTP) && uri.path_and_query.is_none_or(|it| is_root(&it));
+            let is_server = uri.scheme == Some(Scheme::HTTP)
+                && uri.path_and_query.is_none_or(|it| is_root(&it));
             uri.authority.filter(|authority| is_server && !authority.as_str().contains('@'))
         });
         authority.map(Self::new).ok_or_else(|| UpstreamUrlError { text: text.into() })
@@ -111,23 +115,31 @@ impl Upstream {
             .http1_max_buf_size(HEAD_MAX)
             .http1_max_headers(FIELDS_MAX)
             .build(connector);
-        Self { authority, client }
+        Self { authority, client, silence: SILENCE }
     }
 
     /// The same server with connections of its own, because those of one runtime cannot be used in another.
     #[must_use]
     pub fn apart(&self) -> Self {
-        Self::new(self.authority.clone())
+        Self { silence: self.silence, ..Self::new(self.authority.clone()) }
+    }
+
+    /// The same server, which is given up after this time without a word instead of a minute.
+    #[must_use]
+    pub fn with_silence(self, silence: Duration) -> Self {
+        Self { silence, ..self }
     }
 
     /// Asks the server. `via` is the protocol in which the request came, as the field of this name has it, and `client`
     /// who sent it.
     ///
-    /// The response has no fields that are about a connection. It may come before the request's body has been sent.
+    /// The wait for the response begins again whenever `moves` says that the server has taken bytes of the request. The
+    /// response has no fields that are about a connection. It may come before the request's body has been sent.
     pub(super) async fn ask(
         &self,
         mut request: Request<Body>,
         (via, client): (&'static str, Option<IpAddr>),
+        moves: &Notify,
     ) -> Result<Response<Incoming>, UpstreamError> {
         let mut uri = std::mem::take(request.uri_mut()).into_parts();
         let named = uri.authority.take();
@@ -148,10 +160,18 @@ impl Upstream {
         if let Some(client) = client.and_then(|it| HeaderValue::from_str(&it.to_string()).ok()) {
             fields.insert("x-forwarded-for", client);
         }
-        let response = self.client.request(request).await.map_err(|error| cause(&error))?;
+        let mut response = pin!(self.client.request(request));
+        let response = loop {
+            tokio::select! {
+                response = &mut response => break response.map_err(|error| cause(&error))?,
+                () = moves.notified() => {}
+                () = sleep(self.silence) => return Err(UpstreamError::Silent),
+            }
+        };
         let (mut head, body) = response.into_parts();
         strip_connection(&mut head.headers);
-        let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let bytes: usize =
+            head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         // A switch to another protocol was not asked for.
         if head.status.is_informational() || bytes > HEAD_MAX {
             return Err(UpstreamError::Malformed);

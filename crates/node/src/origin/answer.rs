@@ -29,7 +29,10 @@ pub struct Answer {
 /// # Errors
 ///
 /// The method is neither GET nor HEAD, or no file can have the path.
-pub fn find(request: &RequestHead, takes_uploads: bool) -> Result<Vec<String>, (ResponseHead, Bytes)> {
+pub fn find(
+    request: &RequestHead,
+    takes_uploads: bool,
+) -> Result<Vec<String>, (ResponseHead, Bytes)> {
     if request.protocol.is_some() {
         // RFC 9220 §3: "If a server receives an extended CONNECT request with a :protocol value that it does not
         // support, it SHOULD respond with a 501 (Not Implemented) status code".

@@ -50,7 +50,12 @@ impl Site {
     }
 
     /// Processes a datagram of the channel for reports.
-    pub(super) fn take_report(&mut self, cx: &mut Edge<'_>, id: ConnectionId, datagram: HttpDatagram) {
+    pub(super) fn take_report(
+        &mut self,
+        cx: &mut Edge<'_>,
+        id: ConnectionId,
+        datagram: HttpDatagram,
+    ) {
         if datagram.context_id == TunnelInfo::CONTEXT_ID {
             self.apply(cx, id, TunnelInfo::decode(datagram.payload));
         } else {
@@ -66,7 +71,12 @@ impl Site {
         }
     }
 
-    fn apply(&mut self, cx: &mut Edge<'_>, id: ConnectionId, info: Result<TunnelInfo, TunnelInfoError>) {
+    fn apply(
+        &mut self,
+        cx: &mut Edge<'_>,
+        id: ConnectionId,
+        info: Result<TunnelInfo, TunnelInfoError>,
+    ) {
         let Some(mut carrier) = cx.server.carrier(id) else { return }; // the client has gone
         let feedback = &mut cx.stats.feedback;
         match info.map(|info| carrier.quic().apply_feedback(cx.now, &info)) {

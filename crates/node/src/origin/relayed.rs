@@ -58,7 +58,10 @@ enum Upload {
 enum Download {
     Awaited,
     /// Bytes that the client has not taken, and whether the server has been asked for more.
-    Open { unsent: Bytes, is_asked: bool },
+    Open {
+        unsent: Bytes,
+        is_asked: bool,
+    },
 }
 
 impl Relayed {
@@ -139,7 +142,9 @@ impl Site {
             Ok(Some(0)) => RequestBody::None,
             Ok(Some(len)) if len > self.limits.upload => return Err(StatusCode::PAYLOAD_TOO_LARGE),
             Ok(Some(len)) => RequestBody::Sized(len),
-            Ok(None) if matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) => RequestBody::None,
+            Ok(None) if matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS) => {
+                RequestBody::None
+            }
             Ok(None) => RequestBody::Unsized,
             Err(_) => return Err(StatusCode::BAD_REQUEST),
         };

@@ -210,7 +210,9 @@ impl Site {
                 // RFC 9297 §2.1: "If an HTTP/3 Datagram is received and its Quarter Stream ID field maps to a stream
                 // that has not yet been created, the receiver SHALL either drop that datagram silently or buffer it
                 // temporarily".
-                Ok(datagram) if carrier.may_come(stream_of(&datagram)) => early(&mut carrier, datagram),
+                Ok(datagram) if carrier.may_come(stream_of(&datagram)) => {
+                    early(&mut carrier, datagram)
+                }
                 Ok(datagram) => {
                     // RFC 9297 §2: "If an HTTP Datagram is received and it is associated with a
                     // request that has no known semantics for HTTP Datagrams, the receiver MUST
@@ -269,7 +271,12 @@ impl Site {
         file
     }
 
-    fn on_file_opened(&mut self, cx: &mut Edge<'_>, file: FileId, result: Result<FileMeta, FileError>) {
+    fn on_file_opened(
+        &mut self,
+        cx: &mut Edge<'_>,
+        file: FileId,
+        result: Result<FileMeta, FileError>,
+    ) {
         let Some(&id) = self.requests_by_file.get(&file) else {
             // The request has ended in the meantime.
             if result.is_ok() {
@@ -302,7 +309,13 @@ impl Site {
     }
 
     /// Sends a response without a file.
-    pub(super) fn refuse(&mut self, cx: &mut Edge<'_>, id: RequestId, method: &Method, (head, body): (ResponseHead, Bytes)) {
+    pub(super) fn refuse(
+        &mut self,
+        cx: &mut Edge<'_>,
+        id: RequestId,
+        method: &Method,
+        (head, body): (ResponseHead, Bytes),
+    ) {
         cx.stats.requests_refused += 1;
         let status = head.status.as_u16();
         debug!(connection = id.0.0, stream = id.1.0, status, "request refused");

@@ -124,7 +124,8 @@ impl Proxy {
             return self.end_flow(id, &End::Refused, fate);
         }
         let refused_as = service.as_ref().map_or(Service::Udp, |service| *service);
-        if let Err(error) = service.and_then(|service| self.admit(now, id, &head, (service, user))) {
+        if let Err(error) = service.and_then(|service| self.admit(now, id, &head, (service, user)))
+        {
             self.warn_of_limit(now, id, &error);
             self.refuse(id, &error, refused_as);
             self.close_guesser(now, id.0);

@@ -8,11 +8,7 @@ use std::time::Instant;
 use tandem_wire::RequestHead;
 
 use super::{
-    Access, FlowId, Proxy,
-    access::User,
-    credentials::Credentials,
-    peers::Peer,
-    request::Admission,
+    Access, FlowId, Proxy, access::User, credentials::Credentials, peers::Peer, request::Admission,
 };
 use crate::{
     error::RequestError,
@@ -131,7 +127,9 @@ impl Proxy {
         let Self { server, site, outputs, stats, peers, .. } = self;
         let (Some(site), Some(peer)) = (site, peers.get_mut(id)) else { return };
         let cx = &mut Edge { now, server, outputs, stats };
-        site.take_datagrams(cx, id, |carrier, datagram| peer.tunnel.on_early(now, carrier, datagram));
+        site.take_datagrams(cx, id, |carrier, datagram| {
+            peer.tunnel.on_early(now, carrier, datagram)
+        });
         self.has_arrivals(id);
     }
 

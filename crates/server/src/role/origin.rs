@@ -48,7 +48,14 @@ pub struct OriginRole {
 impl OriginRole {
     /// An origin of the files below a folder.
     pub fn new(root: PathBuf) -> Self {
-        Self { root: root.into(), http1: false, takes_uploads: false, speedtest: false, peps: None, json: false }
+        Self {
+            root: root.into(),
+            http1: false,
+            takes_uploads: false,
+            speedtest: false,
+            peps: None,
+            json: false,
+        }
     }
 }
 

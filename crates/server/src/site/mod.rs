@@ -199,9 +199,19 @@ mod tests {
 
     #[test]
     fn a_site_is_a_folder_or_a_server() {
-        for (text, is_folder) in [("www", Some(true)), ("./a:b", Some(true)), ("http://[::1]:8080", Some(false)), ("https://a", None), ("ftp://a", None)] {
+        for (text, is_folder) in [
+            ("www", Some(true)),
+            ("./a:b", Some(true)),
+            ("http://[::1]:8080", Some(false)),
+            ("https://a", None),
+            ("ftp://a", None),
+        ] {
             let source = text.parse::<SiteSource>().ok();
-            assert_eq!(source.as_ref().map(|it| matches!(it, SiteSource::Folder(_))), is_folder, "{text}");
+            assert_eq!(
+                source.as_ref().map(|it| matches!(it, SiteSource::Folder(_))),
+                is_folder,
+                "{text}"
+            );
             assert!(source.is_none_or(|it| it.to_string() == text), "{text}");
         }
     }

@@ -42,7 +42,11 @@ pub(crate) struct SiteOverTcp {
 }
 
 impl SiteOverTcp {
-    pub(crate) fn new(address: SocketAddr, content: SiteContent, tls: rustls::ServerConfig) -> Self {
+    pub(crate) fn new(
+        address: SocketAddr,
+        content: SiteContent,
+        tls: rustls::ServerConfig,
+    ) -> Self {
         let tls = watch::Sender::new(Arc::new(for_tcp(tls)));
         Self { address, content, tls, takes: Mutex::default() }
     }
