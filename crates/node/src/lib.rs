@@ -8,6 +8,7 @@ pub mod buffers;
 mod carrier;
 mod cause;
 pub mod client;
+pub mod concealed;
 mod debts;
 pub mod error;
 mod fields;

@@ -25,8 +25,8 @@ pub enum SetupError {
     Tls(#[from] TlsError),
     /// Other hosts could use the proxy without access control, and nothing says that they may.
     #[error(
-        "listen = {listen} lets other hosts use this proxy: give --token-file FILE, --jwks FILE or \
-         --client-ca FILE, or --allow-anyone to serve every client"
+        "listen = {listen} lets other hosts use this proxy: give --token-file FILE, --jwks FILE, \
+         --concealed-keys FILE or --client-ca FILE, or --allow-anyone to serve every client"
     )]
     OpenProxy {
         /// Where it listens.

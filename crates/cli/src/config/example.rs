@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 57] = [
+const EXAMPLES: [(&str, &[&str]); 59] = [
     ("acme-ca", &["acme-ca.pem"]),
     ("acme-contact", &["admin@proxy.example"]),
     ("acme-directory", &["https://acme.example/directory"]),
@@ -28,6 +28,8 @@ const EXAMPLES: [(&str, &[&str]); 57] = [
     ("client-ca", &["clients-ca.pem"]),
     ("client-cert", &["client-cert.pem"]),
     ("client-key", &["client-key.pem"]),
+    ("concealed-key", &["alice.key"]),
+    ("concealed-keys", &["keys"]),
     ("dest", &["server.example:4433"]),
     ("device", &["eth0"]),
     ("feedback-interval", &["20ms"]),

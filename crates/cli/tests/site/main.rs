@@ -7,6 +7,7 @@ mod probes;
 #[path = "../support/mod.rs"]
 mod support;
 mod tcp;
+mod times;
 mod upstream;
 mod users;
 

@@ -1,16 +1,20 @@
 //! What users get of a proxy that is a site, beside strangers.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     thread,
 };
+
+use rustix::process::Signal;
 
 use crate::{
     SECRET, TOKEN, ask_and_wait,
     probes::{connect, extended, headers},
     scene, servers,
     support::{comes_back, echo},
+    write_secret,
 };
 
 /// A target that sends everything back.
@@ -80,6 +84,40 @@ fn who_has_no_right_is_told_what_may_be_wrong() {
             );
         }
     }
+}
+
+#[test]
+fn a_key_shows_who_a_user_is_and_only_on_its_own_connection() {
+    let scene = scene();
+    let alice = scene.run("generate concealed-key alice alice.key").succeeds();
+    let mallory = scene.run("generate concealed-key mallory mallory.key").succeeds();
+    assert!(alice.starts_with("alice ") && mallory != alice);
+    scene.write("keys", &alice);
+    // Another key with her name.
+    let other = fs::read_to_string(scene.path("mallory.key")).unwrap();
+    write_secret(&scene, "forged.key", &other.replace("mallory", "alice"));
+    let udp = echo();
+    let common = "--cert dev/cert.pem --key dev/key.pem --allow-target 127.0.0.0/8 --http1=false";
+    let access = "--concealed-keys keys --site root";
+    let proxy = scene.serve(&format!("proxy --listen 127.0.0.1:0 {common} {access}"));
+    let via = format!("--via https://{} --ca dev/ca.pem", proxy.address);
+    let client =
+        scene.serve(&format!("client {via} --concealed-key alice.key --udp 127.0.0.1:0={udp}"));
+    let program = UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert!(comes_back(&program, &client));
+    for key in ["mallory.key", "forged.key"] {
+        let run = scene.run(&format!("ping {via} --concealed-key {key} --count 1"));
+        assert_eq!(run.code(), Some(1), "{key}: {}", run.stderr());
+    }
+    // A reload takes the right away.
+    scene.write("keys", &mallory);
+    proxy.signal(Signal::HUP);
+    proxy.says("reloaded: certificate, key, keys of users");
+    scene.run(&format!("ping {via} --concealed-key mallory.key --count 1")).succeeds();
+    assert_eq!(
+        scene.run(&format!("ping {via} --concealed-key alice.key --count 1")).code(),
+        Some(1)
+    );
 }
 
 #[test]

@@ -300,7 +300,7 @@ mod tests {
     async fn a_server_that_says_nothing_is_given_up() {
         let mute = |stream: &mut TcpStream| drop(stream.read(&mut [0; 1]));
         let head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n";
-        let falls_silent = |stream: &mut TcpStream| {
+        let falls_silent = move |stream: &mut TcpStream| {
             stream.write_all(head).unwrap();
             mute(stream);
         };
@@ -314,7 +314,10 @@ mod tests {
             }
             let error = UpstreamError::Silent;
             let last = all.last();
-            assert!(matches!(last, Some(UpstreamInput::Failed { error: it, .. }) if *it == error), "{all:?}");
+            assert!(
+                matches!(last, Some(UpstreamInput::Failed { error: it, .. }) if *it == error),
+                "{all:?}"
+            );
         }
     }
 

@@ -17,6 +17,7 @@ use super::{
     users::Users,
 };
 use crate::{
+    concealed,
     error::RequestError,
     guesses::Guesses,
     h3::{self, has_content},
@@ -67,7 +68,9 @@ impl Admission {
         standing: &mut Standing,
         credentials: Result<Credentials, NoCredentials>,
     ) -> Result<Claim, Denied> {
-        let result = match standing.wait(now, &self.guesses) {
+        // A key cannot be guessed, so that its holder does not wait for those who guess tokens.
+        let has_key = credentials.as_ref().is_ok_and(|it| it.user().is_some());
+        let result = match standing.wait(now, &self.guesses).filter(|_| !has_key) {
             Some(wait) => Err(Denied::Ignored(wait)),
             None => self.access.permits((now, users.unix(now)), credentials),
         };
@@ -139,7 +142,7 @@ impl Proxy {
         head: &RequestHead,
         (service, user): (Service, Option<Result<User, RequestError>>),
     ) -> Result<(), RequestError> {
-        let identify = || self.identify(now, id.0, Credentials::of(&head.headers));
+        let identify = || self.identify(now, id.0, head);
         let user = user.unwrap_or_else(identify)?;
         let target = self.admission.paths.target(head, service)?;
         self.server.prove(id.0);
@@ -155,8 +158,9 @@ impl Proxy {
         &mut self,
         now: Instant,
         id: ConnectionId,
-        credentials: Result<Credentials, NoCredentials>,
+        head: &RequestHead,
     ) -> Result<User, RequestError> {
+        let credentials = self.credentials(id, head);
         let Some(peer) = self.peers.get_mut(id) else { return Err(RequestError::Unauthorized) };
         let standing = &mut peer.standing;
         let (counter, error) =
@@ -197,6 +201,19 @@ impl Proxy {
             warn!(connection = id.0, client, left_out, "a client sent a wrong token");
         }
         Err(error)
+    }
+
+    /// What a request shows.
+    fn credentials(
+        &mut self,
+        id: ConnectionId,
+        head: &RequestHead,
+    ) -> Result<Credentials, NoCredentials> {
+        let users = self.admission.access.concealed();
+        let to = (&head.headers, head.authority.as_deref().unwrap_or_default());
+        let connection = self.server.connection(id).filter(|_| !users.is_empty());
+        let user = connection.and_then(|connection| concealed::identify(users, to, connection));
+        user.cloned().map(Credentials::proven).map_or_else(|| Credentials::of(&head.headers), Ok)
     }
 
     /// Tells the operator, at most seldom, that a user has reached a limit.

@@ -7,9 +7,7 @@ use std::time::Instant;
 
 use tandem_wire::RequestHead;
 
-use super::{
-    Access, FlowId, Proxy, access::User, credentials::Credentials, peers::Peer, request::Admission,
-};
+use super::{Access, FlowId, Proxy, access::User, peers::Peer, request::Admission};
 use crate::{
     error::RequestError,
     h3,
@@ -102,7 +100,7 @@ impl Proxy {
         if self.admission.is_open_to_all(service) || !self.admission.names_proxy(head, service) {
             return None;
         }
-        match self.identify(now, id, Credentials::of(&head.headers)) {
+        match self.identify(now, id, head) {
             Err(error) if error.is_of_stranger() => None,
             result => Some(result),
         }
