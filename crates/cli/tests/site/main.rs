@@ -4,6 +4,8 @@
 mod hostile;
 mod prober;
 mod probes;
+#[path = "../support/scripted.rs"]
+mod scripted;
 #[path = "../support/mod.rs"]
 mod support;
 mod tcp;

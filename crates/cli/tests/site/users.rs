@@ -8,14 +8,27 @@ use std::{
 };
 
 use rustix::process::Signal;
+use tandem_wire::{Frame, FrameDecoder, ResponseHead, StreamKind};
 
 use crate::{
-    SECRET, TOKEN, ask_and_wait,
+    SECRET, TOKEN, ask, ask_and_wait,
+    prober::Seen,
     probes::{connect, extended, headers},
-    scene, servers,
+    scene,
+    scripted::{Answer, Scripted},
+    servers,
     support::{comes_back, echo},
     write_secret,
 };
+
+/// The status of the first answer.
+fn status(seen: &Seen) -> u16 {
+    let (data, end) = &seen.streams[0];
+    let mut decoder = FrameDecoder::new(StreamKind::Request, 65_536);
+    decoder.push(data.clone().into());
+    let Some(Frame::Headers(section)) = decoder.next().unwrap() else { panic!("{data:?} {end}") };
+    ResponseHead::decode(section, 65_536).unwrap().status.as_u16()
+}
 
 /// A target that sends everything back.
 fn tcp_echo() -> SocketAddr {
@@ -109,6 +122,25 @@ fn a_key_shows_who_a_user_is_and_only_on_its_own_connection() {
         let run = scene.run(&format!("ping {via} --concealed-key {key} --count 1"));
         assert_eq!(run.code(), Some(1), "{key}: {}", run.stderr());
     }
+    // What another server has got from her is of no use here.
+    let thief = Scripted::start(|_| Answer::new(404));
+    let via_thief = format!("--via https://{} --insecure --concealed-key alice.key", thief.address);
+    assert_eq!(scene.run(&format!("ping {via_thief} --count 1")).stderr(), "");
+    let stolen = thief.seen().iter().find_map(|head| {
+        let mut values = head.headers.values().filter_map(|value| value.to_str().ok());
+        values.find(|value| value.starts_with("Concealed ")).map(str::to_owned)
+    });
+    let path = "/.well-known/masque/tcp/right.invalid/1/";
+    let authority = proxy.address.to_string();
+    let lines = [
+        (":method", "CONNECT"),
+        (":protocol", "connect-tcp"),
+        (":scheme", "https"),
+        (":authority", &authority),
+        (":path", path),
+        ("authorization", &stolen.unwrap()),
+    ];
+    assert_eq!(status(&ask(&scene, proxy.address, headers(&lines))), 501);
     // A reload takes the right away.
     scene.write("keys", &mallory);
     proxy.signal(Signal::HUP);
@@ -127,14 +159,7 @@ fn connect_needs_credentials_whatever_the_path() {
     let target = tcp_echo().to_string();
     let right = format!("Bearer {TOKEN}");
     let status = |server: SocketAddr, lines: &[(&str, &str)]| {
-        let seen = ask_and_wait(&scene, server, headers(lines));
-        let (data, end) = &seen.streams[0];
-        let mut decoder = tandem_wire::FrameDecoder::new(tandem_wire::StreamKind::Request, 65_536);
-        decoder.push(data.clone().into());
-        let Some(tandem_wire::Frame::Headers(section)) = decoder.next().unwrap() else {
-            panic!("{data:?} {end}")
-        };
-        tandem_wire::ResponseHead::decode(section, 65_536).unwrap().status.as_u16()
+        status(&ask_and_wait(&scene, server, headers(lines)))
     };
     let path = format!("/.well-known/masque/tcp/{}/", target.replace(':', "/"));
     let secret = format!("/{SECRET}{path}");

@@ -19,13 +19,6 @@ use crate::{
     upstream::{ExchangeId, RequestBody, UpstreamError, UpstreamInput, UpstreamOutput},
 };
 
-/// The most bytes of a request's body that wait for the server behind the site. More waits at the client, by flow
-/// control.
-const BODY_WINDOW: usize = 64 * 1024;
-
-/// The most exchanges of a node at a time. A further request is refused. Each may need a connection.
-const EXCHANGES_MAX: usize = 512;
-
 /// The exchanges with the server behind a site.
 #[derive(Debug, Default)]
 pub(super) struct Relayed {
@@ -128,7 +121,8 @@ impl Site {
         if matches!(head.method, Method::CONNECT | Method::TRACE) {
             return Err(StatusCode::NOT_IMPLEMENTED);
         }
-        let is_full = self.upstream.as_ref().is_none_or(|it| it.by_request.len() >= EXCHANGES_MAX);
+        let is_full =
+            self.upstream.as_ref().is_none_or(|it| it.by_request.len() >= self.limits.exchanges);
         if is_full {
             return Err(UpstreamError::Busy.status());
         }
@@ -162,7 +156,7 @@ impl Site {
             let exchanges = self.upstream.as_mut().map(|relayed| &mut relayed.by_request);
             let Some(exchange) = exchanges.and_then(|it| it.get_mut(&id)) else { return };
             let has_room = match &exchange.request {
-                Upload::Open { waiting, .. } => *waiting < BODY_WINDOW,
+                Upload::Open { waiting, .. } => *waiting < self.limits.exchange_body,
                 Upload::Done => true, // what comes is dropped
             };
             let Some(mut carrier) = cx.server.carrier(id.0).filter(|_| has_room) else { return };
