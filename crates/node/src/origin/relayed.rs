@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
 use tandem_wire::{Code, RequestHead, ResponseHead};
-use tracing::debug;
+use tracing::warn;
 
 use super::{
     answer,
@@ -235,7 +235,9 @@ impl Site {
             }
             UpstreamInput::End { .. } => self.finish(cx, id),
             UpstreamInput::Failed { error, .. } => {
-                debug!(connection = id.0.0, stream = id.1.0, %error, "no answer of the server behind the site");
+                if let Some(left_out) = self.unreadable.due(cx.now) {
+                    warn!(%error, left_out, "the server behind the site gives no whole answer");
+                }
                 let is_head = exchange.is_head;
                 if matches!(exchange.response, Download::Awaited) {
                     let method = if is_head { Method::HEAD } else { Method::GET };

@@ -108,7 +108,7 @@ pub(crate) struct Site {
     pub(super) next_file: u64,
     /// The exchanges with the server from which the site comes. `None`: it comes from a folder.
     pub(super) upstream: Option<Relayed>,
-    /// Limits the warnings of files that cannot be read, for which clients may ask as often as they like.
+    /// Limits the warnings of content that cannot be read, for which clients may ask as often as they like.
     pub(super) unreadable: Seldom,
 }
 
