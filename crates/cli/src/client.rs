@@ -108,7 +108,7 @@ pub(crate) struct ClientSettings {
 
     /// File with the key with which the client shows every proxy who it is (RFC 9729; `tandem generate concealed-key`
     /// makes one)
-    #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEY")]
+    #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEY", help_heading = "TLS")]
     concealed_key: Option<PathBuf>,
 
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]

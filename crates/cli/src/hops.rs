@@ -126,7 +126,7 @@ pub(crate) struct ReachSettings {
 
     /// File with the key with which the client shows every proxy who it is (RFC 9729; `tandem generate concealed-key`
     /// makes one)
-    #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEY")]
+    #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEY", help_heading = "TLS")]
     pub(crate) concealed_key: Option<PathBuf>,
 
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = timeout_help())]

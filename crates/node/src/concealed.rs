@@ -156,9 +156,10 @@ struct Shown {
 }
 
 impl Shown {
-    /// `None`: it is another scheme, or a parameter is missing, there twice or malformed. RFC 9729 §6.1: "If any parameter
-    /// is missing or fails to parse, the frontend MUST ignore the entire Authorization (or Proxy-Authorization) header
-    /// field."
+    /// `None`: it is another scheme, or a parameter is missing, there twice or malformed.
+    ///
+    /// RFC 9729 §6.1: "If any parameter is missing or fails to parse, the frontend MUST ignore the entire Authorization
+    /// (or Proxy-Authorization) header field."
     fn parse(value: &HeaderValue) -> Option<Self> {
         let (scheme, parameters) = value.to_str().ok()?.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("concealed") {

@@ -54,7 +54,7 @@ pub(crate) struct OriginSettings {
     root: Option<SiteSource>,
 
     /// Serve the site over HTTP/1.1 and TCP too, at the same port
-    #[arg(long, value_name = "BOOL", env = "TANDEM_HTTP1",
+    #[arg(long, value_name = "BOOL", env = "TANDEM_HTTP1", help_heading = "Site",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     http1: Option<bool>,
 

@@ -30,8 +30,8 @@ const EXAMPLES: &str = "\
 Examples:
   tandem proxy --listen [::]:443 --cert cert.pem --key key.pem --token-file tokens
       A proxy to public addresses, for clients with a token.
-  tandem proxy --listen [::]:443 --cert cert.pem --key key.pem --token-file tokens --site www --secret-path path
-      The same for users who know a secret path, and a web site to everybody else.
+  tandem proxy --config proxy.toml --site www --secret-path path
+      A web site to everybody, and a proxy to users with a token who know the path.
   tandem proxy --listen 127.0.0.1:8443 --allow-target 127.0.0.0/8,::1
       A proxy for tests on this machine; its clients need --insecure.";
 
