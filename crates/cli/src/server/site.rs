@@ -15,8 +15,8 @@ pub(crate) struct SiteSettings {
     #[arg(long, value_name = "FOLDER|URL", env = "TANDEM_SITE", value_hint = ValueHint::AnyPath)]
     site: Option<SiteSource>,
 
-    /// File with a path below which the proxy is, so that only who knows it can ask for a tunnel; if it does not exist, a
-    /// path is made and written there
+    /// File with a path below which the proxy is, so that only who knows it can ask for a tunnel; if it does not exist,
+    /// a path is made and written there
     #[arg(long, value_name = "FILE", env = "TANDEM_SECRET_PATH")]
     secret_path: Option<PathBuf>,
 

@@ -1,4 +1,5 @@
-//! The site over HTTP/1.1, TLS and TCP, at the port at which HTTP/3 is. Browsers find HTTP/3 by it (`Alt-Svc`, RFC 7838).
+//! The site over HTTP/1.1, TLS and TCP, at the port at which HTTP/3 is. Browsers find HTTP/3 by it (`Alt-Svc`, RFC
+//! 7838).
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +34,8 @@ use tracing::debug;
 use super::{SiteContent, folder, upstream::Body};
 use crate::admin::places::{Place, Places};
 
-/// The most connections. Each costs some 60 kB while it is idle. A further one takes the place of one without a request.
+/// The most connections. Each costs some 60 kB while it is idle. A further one takes the place of one without a
+/// request.
 const CONNECTIONS_MAX: usize = 1024;
 
 /// The most connections of one address, or of the first 56 bits of an IPv6 address. Browsers open six for a site, and

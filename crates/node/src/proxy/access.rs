@@ -31,8 +31,8 @@ pub enum Access {
     Tokens(Vec<NamedToken>),
     /// The clients that send one of these tokens, or a JSON Web Token that is signed with one of these keys.
     TokensOrSigned(Vec<NamedToken>, Arc<JwtKeys>),
-    /// The clients that send one of these tokens, or a JSON Web Token that is signed with one of these keys, or show that
-    /// they have the key of one of these users (RFC 9729).
+    /// The clients that send one of these tokens, or a JSON Web Token that is signed with one of these keys, or show
+    /// that they have the key of one of these users (RFC 9729).
     TokensOrShown(Vec<NamedToken>, Option<Arc<JwtKeys>>, Arc<[ConcealedUser]>),
 }
 

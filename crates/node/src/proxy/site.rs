@@ -74,8 +74,8 @@ impl Admission {
         !matches!(self.paths.target(head, service), Err(RequestError::PathMismatch { .. }))
     }
 
-    /// Whether everybody may ask for a service. A path that only users know is a right, but CONNECT for a TCP connection
-    /// (RFC 9114 §4.4) has no path.
+    /// Whether everybody may ask for a service. A path that only users know is a right, but CONNECT for a TCP
+    /// connection (RFC 9114 §4.4) has no path.
     fn is_open_to_all(&self, service: Service) -> bool {
         matches!(self.access, Access::Anyone) && (!service.is_resource() || !self.paths.is_secret())
     }
@@ -119,8 +119,8 @@ impl Proxy {
         }
     }
 
-    /// Handles the datagrams of a connection whose peer has shown no right yet. Those that may belong to a request which
-    /// has not arrived wait for it in the tunnel, which nobody sees. Others are the site's.
+    /// Handles the datagrams of a connection whose peer has shown no right yet. Those that may belong to a request
+    /// which has not arrived wait for it in the tunnel, which nobody sees. Others are the site's.
     pub(super) fn take_strange(&mut self, now: Instant, id: ConnectionId) {
         let Self { server, site, outputs, stats, peers, .. } = self;
         let (Some(site), Some(peer)) = (site, peers.get_mut(id)) else { return };

@@ -1,4 +1,5 @@
-//! Keys with which users show who they are (RFC 9729), from files: a name and a key on a line. `#` begins a comment line.
+//! Keys with which users show who they are (RFC 9729), from files: a name and a key on a line. `#` begins a comment
+//! line.
 
 use std::{fs, path::Path, str::FromStr};
 

@@ -213,8 +213,8 @@ impl Role for ProxyRole {
     ) -> Result<(Proxy, Option<SiteContent>), SetupError> {
         let ProxyRoleConfig { node, content, .. } = config;
         if content.is_some() {
-            // Strangers get packets of the same sizes as from an origin. A client's first packet says how large those of
-            // its tunnel are to be.
+            // Strangers get packets of the same sizes as from an origin. A client's first packet says how large those
+            // of its tunnel are to be.
             transport.mtu = Mtu::default();
         }
         // The clones of the configuration share what is in use.
