@@ -23,7 +23,8 @@ pub(crate) struct UsersSettings {
     jwks: Option<PathBuf>,
 
     /// Serve clients that show they have the private key of one of the public keys in this file, a NAME and a KEY on
-    /// each line (RFC 9729; `tandem generate concealed-key` makes one); strangers cannot find out that a proxy asks for it
+    /// each line (RFC 9729; `tandem generate concealed-key` makes one); strangers cannot find out that a proxy asks for
+    /// it
     #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEYS")]
     concealed_keys: Option<PathBuf>,
 
