@@ -277,7 +277,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         });
         let (files, upstream) = match options.site {
             Some(SiteContent::Folder(files)) => (Some(files), None),
-            Some(SiteContent::Upstream(upstream)) => (None, Some(upstream)),
+            Some(SiteContent::Upstream(upstream)) => (None, Some(*upstream)),
             None => (None, None),
         };
         let is_shared = options.listener.as_ref().is_some_and(|it| it.steering().nodes() > 1);

@@ -43,6 +43,7 @@ impl ConcealedKey {
     /// # Errors
     ///
     /// The name is none for a user.
+    #[expect(clippy::missing_panics_doc, reason = "a seed has 32 bytes, whatever they are")]
     pub fn new(name: &str, seed: &[u8; KEY_LEN]) -> Result<Self, TokenNameError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(seed)
             .expect("a seed has 32 bytes, whatever they are");

@@ -1,6 +1,9 @@
 //! What strangers send to find out whether a web site is a proxy.
 
-use tandem_wire::{VarInt, qpack::encode_field_section};
+use bytes::BytesMut;
+use tandem_wire::{
+    VarInt, encode_continued, h3_frame::STREAM_TYPE_CONTINUATION, qpack::encode_field_section,
+};
 
 use crate::prober::Probe;
 
@@ -51,183 +54,174 @@ const WRONG: [&str; 6] = [
     "Bearer eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.AAAA",
     "Digest username=\"alice\", realm=\"tandem\", nonce=\"0\", uri=\"/\", response=\"0\"",
     "Negotiate YII=",
-    "Concealed k=:YQ==:, a=:YQ==:, s=2055, v=:YQ==:, p=:YQ==:",
+    "Concealed k=YWxpY2U, a=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA, s=2055, v=AAAAAAAAAAAAAAAAAAAAAA, p=AAAA",
 ];
+
+/// Paths that are asked for.
+const PATHS: &[&str] = &[
+    "/",
+    "/index.html",
+    "/index.html?a=b",
+    "/folder",
+    "/folder/",
+    "/folder/page.txt",
+    "/missing",
+    "/empty",
+    "/large",
+    UDP,
+    TCP,
+    IP,
+    "/.well-known/pvd",
+    "/.well-known/tandem-speedtest",
+    "/.well-known/tandem-quic-info",
+    "/../etc/passwd",
+    "/%2e%2e/etc/passwd",
+    "//",
+    "/%00",
+    "/%zz",
+    "*",
+    "/.well-known/masque/udp/*/*/",
+];
+
+/// Other methods than GET, and their paths.
+const METHODS: &[(&str, &str)] = &[
+    ("HEAD", "/"),
+    ("HEAD", "/missing"),
+    ("HEAD", UDP),
+    ("OPTIONS", "*"),
+    ("OPTIONS", "/"),
+    ("OPTIONS", UDP),
+    ("TRACE", "/"),
+    ("POST", "/"),
+    ("POST", UDP),
+    ("PUT", "/file"),
+    ("DELETE", "/"),
+    ("PATCH", "/"),
+    ("BREW", "/"),
+    ("PROPFIND", "/"),
+    ("get", "/"),
+];
+
+/// Fields of requests for a page.
+const FIELDS: &[(&str, &str)] = &[
+    ("range", "bytes=0-3"),
+    ("range", "bytes=-1"),
+    ("range", "bytes=99999999-"),
+    ("range", "bytes=0-1,3-4"),
+    ("range", "tokens=1-2"),
+    ("if-modified-since", "Fri, 01 Jan 2100 00:00:00 GMT"),
+    ("if-modified-since", "Thu, 01 Jan 1970 00:00:00 GMT"),
+    ("if-none-match", "*"),
+    ("if-match", "\"x\""),
+    ("accept-encoding", "br"),
+    ("expect", "100-continue"),
+    ("te", "trailers"),
+    ("tandem-quic-info", "1"),
+    ("capsule-protocol", "?1"),
+    ("proxy-status", "x"),
+    ("content-length", "0"),
+    ("content-length", "x"),
+    ("max-forwards", "0"),
+    ("upgrade-insecure-requests", "1"),
+];
+
+/// Targets of TCP connections.
+const AUTHORITIES: &[&str] = &[
+    "192.0.2.1:443",
+    "127.0.0.1:1",
+    "localhost:22",
+    "[::1]:80",
+    "example.org:443",
+    "example.org",
+    "x:0",
+    ":",
+    "a b:1",
+    "service.tandem.invalid:1",
+];
+
+/// Protocols of extended CONNECT, and paths.
+const EXTENDED: &[(&str, &str)] = &[
+    ("connect-udp", UDP),
+    ("connect-tcp", TCP),
+    ("connect-ip", IP),
+    ("websocket", "/"),
+    ("websocket", "/chat"),
+    ("webtransport", "/"),
+    ("tandem-quic-info", "/.well-known/tandem-quic-info"),
+    ("connect-udp", "/"),
+    ("connect-udp", "/.well-known/masque/udp/"),
+    ("connect-udp", "/.well-known/masque/udp/a/b/c/"),
+    ("connect-udp", "/.well-known/masque/udp/192.0.2.1/99999/"),
+    ("connect-tcp", UDP),
+    ("connect-udp", TCP),
+    ("connect-udp-bind", UDP),
+    ("nonsense", "/"),
+    ("", "/"),
+];
+
+/// Fields of requests for a flow of UDP payloads.
+const UDP_FIELDS: &[(&str, &str)] = &[
+    ("content-length", "5"),
+    ("content-type", "text/plain"),
+    ("tandem-mode", "rmdt"),
+    ("tandem-group", "1"),
+    ("capsule-protocol", "?0"),
+];
+
+/// A probe that is one request.
+fn one(name: impl Into<String>, request: Vec<u8>) -> Probe {
+    Probe { name: name.into(), requests: vec![(request, true)], ..Probe::default() }
+}
 
 /// All probes. `secret` stands for the secret path of a site, of which they try a wrong one and a shortened one.
 pub(crate) fn all(secret: &str) -> Vec<Probe> {
     let mut all = Vec::new();
-    let mut ask = |name: &str, request: Vec<u8>| {
-        all.push(Probe {
-            name: name.to_owned(),
-            requests: vec![(request, true)],
-            ..Probe::default()
-        });
-    };
-    let long = format!("/{}", "a".repeat(6000));
-    let huge = "a".repeat(20_000);
-    let near = format!("/{}x{UDP}", &secret[1..]);
-    let short = format!("/{}{UDP}", &secret[1..]);
-    let only = format!("/{secret}");
-    let slash = format!("/{secret}/");
-    let doubled = format!("//{secret}{UDP}");
-    let below = format!("/{secret}{UDP}");
-    for path in [
-        "/",
-        "/index.html",
-        "/index.html?a=b",
-        "/folder",
-        "/folder/",
-        "/folder/page.txt",
-        "/missing",
-        "/empty",
-        "/large",
-        UDP,
-        TCP,
-        IP,
-        "/.well-known/pvd",
-        "/.well-known/tandem-speedtest",
-        "/.well-known/tandem-quic-info",
-        "/../etc/passwd",
-        "/%2e%2e/etc/passwd",
-        "//",
-        "/%00",
-        "/%zz",
-        "*",
-        &long,
-        &near,
-        &short,
-        &only,
-        &slash,
-        &below,
-        "/.well-known/masque/udp/*/*/",
-    ] {
-        let name: String = path.chars().take(60).collect();
-        ask(&format!("GET {name}"), headers(&plain("GET", path)));
-    }
-    for (method, path) in [
-        ("HEAD", "/"),
-        ("HEAD", "/missing"),
-        ("HEAD", UDP),
-        ("OPTIONS", "*"),
-        ("OPTIONS", "/"),
-        ("OPTIONS", UDP),
-        ("TRACE", "/"),
-        ("POST", "/"),
-        ("POST", UDP),
-        ("PUT", "/file"),
-        ("DELETE", "/"),
-        ("PATCH", "/"),
-        ("BREW", "/"),
-        ("PROPFIND", "/"),
-        ("get", "/"),
-    ] {
-        ask(&format!("{method} {path}"), headers(&plain(method, path)));
-    }
-    for (name, value) in [
-        ("range", "bytes=0-3"),
-        ("range", "bytes=-1"),
-        ("range", "bytes=99999999-"),
-        ("range", "bytes=0-1,3-4"),
-        ("range", "tokens=1-2"),
-        ("if-modified-since", "Fri, 01 Jan 2100 00:00:00 GMT"),
-        ("if-modified-since", "Thu, 01 Jan 1970 00:00:00 GMT"),
-        ("if-none-match", "*"),
-        ("if-match", "\"x\""),
-        ("accept-encoding", "br"),
-        ("expect", "100-continue"),
-        ("te", "trailers"),
-        ("tandem-quic-info", "1"),
-        ("capsule-protocol", "?1"),
-        ("proxy-status", "x"),
-        ("content-length", "0"),
-        ("content-length", "x"),
-        ("max-forwards", "0"),
-        ("upgrade-insecure-requests", "1"),
-    ] {
-        ask(&format!("GET / with {name}: {value}"), with(&plain("GET", "/"), &[(name, value)]));
-    }
-    for authority in [
-        "192.0.2.1:443",
-        "127.0.0.1:1",
-        "localhost:22",
-        "[::1]:80",
-        "example.org:443",
-        "example.org",
-        "x:0",
-        ":",
-        "a b:1",
-        "service.tandem.invalid:1",
-    ] {
-        ask(&format!("CONNECT {authority}"), headers(&connect(authority)));
-    }
-    for wrong in WRONG {
-        let shown: String = wrong.chars().take(24).collect();
-        for field in ["authorization", "proxy-authorization"] {
-            ask(&format!("GET with {field}: {shown}"), with(&plain("GET", "/"), &[(field, wrong)]));
-            ask(
-                &format!("CONNECT with {field}: {shown}"),
-                with(&connect("192.0.2.1:443"), &[(field, wrong)]),
-            );
-            ask(
-                &format!("connect-udp with {field}: {shown}"),
-                with(&extended("connect-udp", UDP), &[(field, wrong)]),
-            );
-        }
-        ask(
-            &format!("connect-tcp with {shown}"),
-            with(&extended("connect-tcp", TCP), &[("authorization", wrong)]),
-        );
-        ask(
-            &format!("near the secret path with {shown}"),
-            with(&extended("connect-udp", &near), &[("authorization", wrong)]),
-        );
-    }
-    for (protocol, path) in [
-        ("connect-udp", UDP),
-        ("connect-tcp", TCP),
-        ("connect-ip", IP),
-        ("websocket", "/"),
-        ("websocket", "/chat"),
-        ("webtransport", "/"),
-        ("tandem-quic-info", "/.well-known/tandem-quic-info"),
-        ("connect-udp", "/"),
-        ("connect-udp", "/.well-known/masque/udp/"),
-        ("connect-udp", "/.well-known/masque/udp/a/b/c/"),
-        ("connect-udp", "/.well-known/masque/udp/192.0.2.1/99999/"),
-        ("connect-tcp", UDP),
-        ("connect-udp", TCP),
-        ("connect-udp", &near),
-        ("connect-udp", &short),
-        ("connect-udp", &only),
-        ("connect-udp", &slash),
-        ("connect-udp", &doubled),
-        ("connect-udp-bind", UDP),
-        ("nonsense", "/"),
-        ("", "/"),
-    ] {
-        ask(
-            &format!("extended CONNECT {protocol} {path}"),
-            with(&extended(protocol, path), &[("capsule-protocol", "?1")]),
-        );
-    }
-    for (name, value) in [
-        ("content-length", "5"),
-        ("content-type", "text/plain"),
-        ("tandem-mode", "rmdt"),
-        ("tandem-group", "1"),
-        ("capsule-protocol", "?0"),
-        ("user-agent", &huge),
-    ] {
-        let name = name.to_owned();
-        ask(
-            &format!("connect-udp with {name}"),
-            with(&extended("connect-udp", UDP), &[(&name, value)]),
-        );
-    }
+    all.extend(PATHS.iter().map(|path| one(format!("GET {path}"), headers(&plain("GET", path)))));
+    let methods = METHODS.iter();
+    all.extend(
+        methods
+            .map(|(method, path)| one(format!("{method} {path}"), headers(&plain(method, path)))),
+    );
+    all.extend(
+        FIELDS
+            .iter()
+            .map(|field| one(format!("GET / with {field:?}"), with(&plain("GET", "/"), &[*field]))),
+    );
+    let authorities = AUTHORITIES.iter();
+    all.extend(authorities.map(|it| one(format!("CONNECT {it}"), headers(&connect(it)))));
+    all.extend(EXTENDED.iter().map(|(protocol, path)| {
+        let request = with(&extended(protocol, path), &[("capsule-protocol", "?1")]);
+        one(format!("extended CONNECT {protocol} {path}"), request)
+    }));
+    all.extend(UDP_FIELDS.iter().map(|field| {
+        one(format!("connect-udp with {field:?}"), with(&extended("connect-udp", UDP), &[*field]))
+    }));
+    credentials(&mut all);
+    around(&mut all, secret);
     malformed(&mut all);
     streams(&mut all);
     datagrams(&mut all);
+    all
+}
+
+/// Wrong credentials.
+fn credentials(all: &mut Vec<Probe>) {
+    for wrong in WRONG {
+        let shown: String = wrong.chars().take(24).collect();
+        for field in ["authorization", "proxy-authorization"] {
+            for (name, lines) in [
+                ("GET", plain("GET", "/")),
+                ("CONNECT", connect("192.0.2.1:443")),
+                ("connect-udp", extended("connect-udp", UDP)),
+                ("connect-tcp", extended("connect-tcp", TCP)),
+            ] {
+                all.push(one(
+                    format!("{name} with {field}: {shown}"),
+                    with(&lines, &[(field, wrong)]),
+                ));
+            }
+        }
+    }
     // The more tokens are wrong, the less a proxy looks at them.
     let guess = |number: u32| {
         let token = format!("Bearer wrong-token-of-a-guesser-{number}");
@@ -236,91 +230,116 @@ pub(crate) fn all(secret: &str) -> Vec<Probe> {
     let mut requests: Vec<_> = (0..40).map(guess).collect();
     requests.push((headers(&plain("GET", "/")), true));
     all.push(Probe { name: "guesses".to_owned(), requests, ..Probe::default() });
-    all
 }
 
-/// Requests that HTTP/3 forbids.
-fn malformed(all: &mut Vec<Probe>) {
-    let get = headers(&plain("GET", "/"));
-    let post = with(&plain("POST", "/"), &[("content-length", "5")]);
-    let udp = headers(&extended("connect-udp", UDP));
-    let mut ask = |name: &str, request: Vec<u8>, ends: bool| {
-        all.push(Probe {
-            name: name.to_owned(),
-            requests: vec![(request, ends)],
-            ..Probe::default()
-        });
-    };
-    ask(
-        "no path",
-        headers(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost")]),
-        true,
-    );
-    ask(
-        "no method",
-        headers(&[(":scheme", "https"), (":authority", "localhost"), (":path", "/")]),
-        true,
-    );
-    ask("no authority", headers(&[(":method", "GET"), (":scheme", "https"), (":path", "/")]), true);
-    ask(
+/// Paths that nearly are those of the proxy, and long ones.
+fn around(all: &mut Vec<Probe>, secret: &str) {
+    let rest = &secret[1..];
+    for path in [
+        format!("/{rest}x{UDP}"),
+        format!("/{rest}{UDP}"),
+        format!("/{secret}"),
+        format!("/{secret}/"),
+        format!("/{secret}/.well-known/masque/"),
+        format!("//{secret}{UDP}"),
+        format!("/{}", "a".repeat(6000)),
+    ] {
+        let shown: String = path.chars().take(60).collect();
+        all.push(one(format!("GET {shown}"), headers(&plain("GET", &path))));
+        all.push(one(format!("connect-udp {shown}"), headers(&extended("connect-udp", &path))));
+        let wrong = with(&extended("connect-udp", &path), &[("authorization", WRONG[1])]);
+        all.push(one(format!("connect-udp {shown} with a wrong token"), wrong));
+    }
+    let below = format!("/{secret}{UDP}");
+    all.push(one("GET below the path", headers(&plain("GET", &below))));
+    let huge = with(&extended("connect-udp", UDP), &[("user-agent", &"a".repeat(20_000))]);
+    all.push(one("connect-udp with a huge field", huge));
+}
+
+/// A part of a request head: each field may be there or not.
+const FORBIDDEN: &[(&str, &[(&str, &str)])] = &[
+    ("no path", &[(":method", "GET"), (":scheme", "https"), (":authority", "a")]),
+    ("no method", &[(":scheme", "https"), (":authority", "a"), (":path", "/")]),
+    ("no authority", &[(":method", "GET"), (":scheme", "https"), (":path", "/")]),
+    (
         "http scheme",
-        headers(&[(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")]),
-        true,
-    );
-    ask(
+        &[(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")],
+    ),
+    (
         "CONNECT with a path",
-        headers(&[
-            (":method", "CONNECT"),
-            (":scheme", "https"),
-            (":authority", "a:1"),
-            (":path", "/"),
-        ]),
-        true,
-    );
-    ask(
+        &[(":method", "CONNECT"), (":scheme", "https"), (":authority", "a:1"), (":path", "/")],
+    ),
+    (
         "GET with a protocol",
-        headers(&[
+        &[
             (":method", "GET"),
             (":protocol", "connect-udp"),
             (":scheme", "https"),
             (":authority", "a"),
             (":path", "/"),
-        ]),
-        true,
+        ],
+    ),
+    (
+        "CONNECT without a path",
+        &[(":method", "CONNECT"), (":protocol", "connect-udp"), (":authority", "a")],
+    ),
+];
+
+/// Fields that HTTP/3 forbids.
+const FORBIDDEN_FIELDS: &[(&str, &str)] = &[
+    ("Accept", "x"),
+    ("connection", "close"),
+    ("transfer-encoding", "chunked"),
+    ("te", "gzip"),
+    ("content-length", "1, 2"),
+    ("x", "\0"),
+];
+
+/// Requests that HTTP/3 forbids, and bodies.
+fn malformed(all: &mut Vec<Probe>) {
+    all.extend(FORBIDDEN.iter().map(|(name, lines)| one(*name, headers(lines))));
+    all.extend(
+        FORBIDDEN_FIELDS
+            .iter()
+            .map(|field| one(format!("POST with {field:?}"), with(&plain("POST", "/"), &[*field]))),
     );
-    ask(
-        "extended CONNECT without a path",
-        headers(&[(":method", "CONNECT"), (":protocol", "connect-udp"), (":authority", "a")]),
-        true,
-    );
-    ask("an upper-case field", with(&plain("GET", "/"), &[("Accept", "x")]), true);
-    ask("connection", with(&plain("GET", "/"), &[("connection", "close")]), true);
-    ask("transfer-encoding", with(&plain("POST", "/"), &[("transfer-encoding", "chunked")]), true);
-    ask(
-        "two lengths",
-        with(&plain("POST", "/"), &[("content-length", "1"), ("content-length", "2")]),
-        true,
-    );
-    ask("a field section of garbage", frame(1, &[0xff; 40]), true);
-    ask("an empty field section", frame(1, &[]), true);
-    ask("an empty stream", Vec::new(), true);
-    ask("DATA first", frame(0, b"hello"), true);
-    ask("SETTINGS on a request stream", frame(4, &[]), true);
-    ask("a push promise", frame(5, &[0]), true);
-    ask("a reserved frame first", [frame(0x21 + 0x1f, b"x"), get.clone()].concat(), true);
-    ask("half of a frame", get[..get.len() - 3].to_vec(), true);
-    ask("a request that never ends", get.clone(), false);
-    ask("a connect-udp request that never ends", udp.clone(), false);
-    ask("CONNECT that never ends", headers(&connect("192.0.2.1:443")), false);
-    ask("half of a request that never ends", get[..get.len() - 3].to_vec(), false);
-    ask("HEADERS twice", [get.clone(), get.clone(), get.clone()].concat(), true);
-    ask("DATA after GET", [get.clone(), frame(0, b"hello")].concat(), true);
-    ask("a body that is too short", [post.clone(), frame(0, b"he")].concat(), true);
-    ask("a body that is too long", [post.clone(), frame(0, b"hello, world")].concat(), true);
-    ask("a body", [post, frame(0, b"hello")].concat(), true);
-    ask("capsules", [udp.clone(), frame(0, &frame(0, b"\0payload"))].concat(), true);
-    ask("HEADERS after CONNECT", [udp.clone(), get].concat(), true);
-    ask("a frame that continues elsewhere", [udp, frame(0x7_4d_43, &varint(14))].concat(), true);
+    let get = headers(&plain("GET", "/"));
+    let half = get[..get.len() - 3].to_vec();
+    let post = with(&plain("POST", "/"), &[("content-length", "5")]);
+    let udp = headers(&extended("connect-udp", UDP));
+    let mut continued = BytesMut::from(&*udp);
+    encode_continued(VarInt::from(14_u32), &mut continued);
+    let lengths = [("content-length", "1"), ("content-length", "2")];
+    for (name, request) in [
+        ("two lengths", with(&plain("POST", "/"), &lengths)),
+        ("a field section of garbage", frame(1, &[0xff; 40])),
+        ("an empty field section", frame(1, &[])),
+        ("an empty stream", Vec::new()),
+        ("DATA first", frame(0, b"hello")),
+        ("SETTINGS on a request stream", frame(4, &[])),
+        ("a push promise", frame(5, &[0])),
+        ("a reserved frame first", [frame(0x21 + 0x1f, b"x"), get.clone()].concat()),
+        ("half of a frame", half.clone()),
+        ("HEADERS twice", [get.clone(), get.clone(), get.clone()].concat()),
+        ("DATA after GET", [get.clone(), frame(0, b"hello")].concat()),
+        ("a body that is too short", [post.clone(), frame(0, b"he")].concat()),
+        ("a body that is too long", [post.clone(), frame(0, b"hello, world")].concat()),
+        ("a body", [post, frame(0, b"hello")].concat()),
+        ("capsules", [udp.clone(), frame(0, &frame(0, b"\0payload"))].concat()),
+        ("HEADERS after CONNECT", [udp.clone(), get.clone()].concat()),
+        ("a frame that says where the request goes on", continued.to_vec()),
+    ] {
+        all.push(one(name, request));
+    }
+    for (name, request) in [
+        ("GET", get),
+        ("connect-udp", udp),
+        ("CONNECT", headers(&connect("192.0.2.1:443"))),
+        ("half of a request", half),
+    ] {
+        let requests = vec![(request, false)];
+        all.push(Probe { name: format!("{name} that never ends"), requests, ..Probe::default() });
+    }
 }
 
 /// Unidirectional streams, of which some end a connection.
@@ -351,7 +370,7 @@ fn streams(all: &mut Vec<Probe>) {
         (
             "a stream that continues nothing",
             false,
-            vec![([varint(0x7_4d_43), varint(0)].concat(), true)],
+            vec![([varint(STREAM_TYPE_CONTINUATION.get()), varint(0)].concat(), true)],
         ),
         (
             "DATA on the control stream",

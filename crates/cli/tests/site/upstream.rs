@@ -14,11 +14,14 @@ use crate::{ask, differences, prober::Seen, probes::headers, scene, servers, sup
 
 /// What a server behind a site has got.
 #[derive(Clone, Default)]
-pub(crate) struct Asked(Arc<Mutex<Vec<(String, Vec<u8>)>>>);
+pub(crate) struct Asked(Arc<Mutex<Vec<Request>>>);
+
+/// The head of a request, and its body.
+type Request = (String, Vec<u8>);
 
 impl Asked {
     /// The heads of requests and their bodies, since the last call.
-    pub(crate) fn take(&self) -> Vec<(String, Vec<u8>)> {
+    pub(crate) fn take(&self) -> Vec<Request> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }

@@ -96,9 +96,8 @@ impl World {
                 let error = UpstreamError::Unreachable; // there is no such server in a world
                 Input::Upstream(UpstreamInput::Failed { exchange, error })
             }
-            Output::Upstream(_) => return,
             // Tests tell nodes of the changes that they make.
-            Output::WatchNetwork | Output::Wait(_) => return,
+            Output::Upstream(_) | Output::WatchNetwork | Output::Wait(_) => return,
         };
         self.answer_after(Duration::ZERO, id, answer);
     }

@@ -34,7 +34,7 @@ pub(super) async fn answer<B>(files: &Files, request: &Request<B>) -> Answer {
     };
     let path = match answer::find(&head, false) {
         Ok(path) => path,
-        Err(answer) => return whole(answer),
+        Err(answer) => return whole(*answer),
     };
     let name = path.last().cloned().unwrap_or_default();
     let files = files.clone();

@@ -263,10 +263,10 @@ fn to_pass_on(mut request: Request<Incoming>) -> Result<(Request<Body>, Arc<Noti
     }
     let most = usize::try_from(Limits::UPLOAD).unwrap_or(usize::MAX);
     let moves = Arc::new(Notify::new());
-    let moved = Arc::clone(&moves);
+    let told = Arc::clone(&moves);
     let request = request.map(|body| {
         let body = body.map_frame(move |frame| {
-            moved.notify_one();
+            told.notify_one();
             frame
         });
         Limited::new(body, most).map_err(io::Error::other).boxed_unsync()

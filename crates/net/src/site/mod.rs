@@ -19,7 +19,7 @@ pub enum SiteContent {
     /// The files below a folder.
     Folder(Files),
     /// A server, with connections of its own.
-    Upstream(Upstream),
+    Upstream(Box<Upstream>),
 }
 
 impl SiteContent {
@@ -28,7 +28,7 @@ impl SiteContent {
     pub fn apart(&self) -> Self {
         match self {
             Self::Folder(files) => Self::Folder(files.clone()),
-            Self::Upstream(upstream) => Self::Upstream(upstream.apart()),
+            Self::Upstream(upstream) => Self::Upstream(Box::new(upstream.apart())),
         }
     }
 }

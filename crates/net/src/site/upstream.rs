@@ -149,7 +149,9 @@ impl Upstream {
         *request.version_mut() = Version::HTTP_11;
         let fields = request.headers_mut();
         strip_connection(fields);
-        OF_GATEWAY.iter().for_each(|name| drop(fields.remove(name)));
+        for name in &OF_GATEWAY {
+            fields.remove(name);
+        }
         if let Some(host) = named.and_then(|it| HeaderValue::from_str(it.as_str()).ok()) {
             fields.insert(header::HOST, host);
         }

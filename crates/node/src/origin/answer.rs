@@ -32,17 +32,17 @@ pub struct Answer {
 pub fn find(
     request: &RequestHead,
     takes_uploads: bool,
-) -> Result<Vec<String>, (ResponseHead, Bytes)> {
+) -> Result<Vec<String>, Box<(ResponseHead, Bytes)>> {
     if request.protocol.is_some() {
         // RFC 9220 §3: "If a server receives an extended CONNECT request with a :protocol value that it does not
         // support, it SHOULD respond with a 501 (Not Implemented) status code".
-        return Err(plain(StatusCode::NOT_IMPLEMENTED));
+        return Err(plain(StatusCode::NOT_IMPLEMENTED).into());
     }
     if !matches!(request.method, Method::GET | Method::HEAD) {
-        return Err(method_not_allowed(takes_uploads));
+        return Err(method_not_allowed(takes_uploads).into());
     }
     let path = request.path.as_deref().and_then(path::segments);
-    let mut path = path.ok_or_else(|| plain(StatusCode::NOT_FOUND))?;
+    let mut path = path.ok_or_else(|| Box::new(plain(StatusCode::NOT_FOUND)))?;
     if path.last().is_some_and(String::is_empty) {
         path.pop();
         path.push(INDEX.to_owned());

@@ -27,7 +27,7 @@ impl Site {
             false => StatusCode::OK,
         };
         if status != StatusCode::OK {
-            return self.refuse(cx, id, &http::Method::CONNECT, answer::plain(status));
+            return Self::refuse(cx, id, &http::Method::CONNECT, answer::plain(status));
         }
         let Some(mut carrier) = cx.server.carrier(id.0) else { return }; // the client has gone
         let head = ResponseHead { status, headers: HeaderMap::new() };
@@ -50,33 +50,23 @@ impl Site {
     }
 
     /// Processes a datagram of the channel for reports.
-    pub(super) fn take_report(
-        &mut self,
-        cx: &mut Edge<'_>,
-        id: ConnectionId,
-        datagram: HttpDatagram,
-    ) {
+    pub(super) fn take_report(cx: &mut Edge<'_>, id: ConnectionId, datagram: HttpDatagram) {
         if datagram.context_id == TunnelInfo::CONTEXT_ID {
-            self.apply(cx, id, TunnelInfo::decode(datagram.payload));
+            Self::apply(cx, id, TunnelInfo::decode(datagram.payload));
         } else {
             cx.stats.dropped.unknown_context += 1;
         }
     }
 
     /// Processes the report in the header section of a request, if there is one.
-    pub(super) fn read_report(&mut self, cx: &mut Edge<'_>, id: ConnectionId, headers: &HeaderMap) {
+    pub(super) fn read_report(cx: &mut Edge<'_>, id: ConnectionId, headers: &HeaderMap) {
         if let Some(line) = only_line(headers, &QUIC_INFO) {
             let info = line.map_err(|_| TunnelInfoError::Syntax);
-            self.apply(cx, id, info.and_then(|line| TunnelInfo::parse_field(&line)));
+            Self::apply(cx, id, info.and_then(|line| TunnelInfo::parse_field(&line)));
         }
     }
 
-    fn apply(
-        &mut self,
-        cx: &mut Edge<'_>,
-        id: ConnectionId,
-        info: Result<TunnelInfo, TunnelInfoError>,
-    ) {
+    fn apply(cx: &mut Edge<'_>, id: ConnectionId, info: Result<TunnelInfo, TunnelInfoError>) {
         let Some(mut carrier) = cx.server.carrier(id) else { return }; // the client has gone
         let feedback = &mut cx.stats.feedback;
         match info.map(|info| carrier.quic().apply_feedback(cx.now, &info)) {

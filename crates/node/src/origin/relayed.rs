@@ -94,7 +94,7 @@ impl Site {
         let method = head.method.clone();
         let (head, body) = match self.to_pass_on(head) {
             Ok(passed_on) => passed_on,
-            Err(status) => return self.refuse(cx, id, &method, answer::plain(status)),
+            Err(status) => return Self::refuse(cx, id, &method, answer::plain(status)),
         };
         let Some(relayed) = &mut self.upstream else { return };
         let exchange = ExchangeId(relayed.next);
@@ -241,7 +241,7 @@ impl Site {
                 let is_head = exchange.is_head;
                 if matches!(exchange.response, Download::Awaited) {
                     let method = if is_head { Method::HEAD } else { Method::GET };
-                    self.refuse(cx, id, &method, answer::plain(error.status()));
+                    Self::refuse(cx, id, &method, answer::plain(error.status()));
                     self.stop(cx, id);
                 } else {
                     self.reset(cx, id, Code::H3_INTERNAL_ERROR);

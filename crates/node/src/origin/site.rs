@@ -205,13 +205,13 @@ impl Site {
                     cx.server.break_connection(cx.now, id, &error.into());
                 }
                 Ok(datagram) if self.is_channel((id, &datagram)) => {
-                    self.take_report(cx, id, datagram);
+                    Self::take_report(cx, id, datagram);
                 }
                 // RFC 9297 §2.1: "If an HTTP/3 Datagram is received and its Quarter Stream ID field maps to a stream
                 // that has not yet been created, the receiver SHALL either drop that datagram silently or buffer it
                 // temporarily".
                 Ok(datagram) if carrier.may_come(stream_of(&datagram)) => {
-                    early(&mut carrier, datagram)
+                    early(&mut carrier, datagram);
                 }
                 Ok(datagram) => {
                     // RFC 9297 §2: "If an HTTP Datagram is received and it is associated with a
@@ -233,7 +233,7 @@ impl Site {
         cx.stats.requests += 1;
         let trace_id = TraceId::of(&head.headers).map(display);
         debug!(connection = id.0.0, stream = id.1.0, trace_id, method = %head.method, "request received");
-        self.read_report(cx, id.0, &head.headers);
+        Self::read_report(cx, id.0, &head.headers);
         if head.protocol.as_deref() == Some(TunnelInfo::PROTOCOL) {
             return self.open_channel(cx, id);
         }
@@ -249,7 +249,7 @@ impl Site {
         }
         let path = match answer::find(&head, self.extras.uploads) {
             Ok(path) => path,
-            Err(answer) => return self.refuse(cx, id, &head.method, answer),
+            Err(answer) => return Self::refuse(cx, id, &head.method, *answer),
         };
         let file = self.open_file(cx, id, path.clone());
         let exchange = OpenRequest {
@@ -303,14 +303,13 @@ impl Site {
                 }
                 self.requests_by_file.remove(&file);
                 self.exchanges.remove(&id);
-                self.refuse(cx, id, &method, answer);
+                Self::refuse(cx, id, &method, answer);
             }
         }
     }
 
     /// Sends a response without a file.
     pub(super) fn refuse(
-        &mut self,
         cx: &mut Edge<'_>,
         id: RequestId,
         method: &Method,

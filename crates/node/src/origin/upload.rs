@@ -22,7 +22,7 @@ impl Site {
             Ok(None) => StatusCode::LENGTH_REQUIRED,
             Err(_) => StatusCode::BAD_REQUEST,
         };
-        self.refuse(cx, id, &Method::PUT, answer::plain(refused));
+        Self::refuse(cx, id, &Method::PUT, answer::plain(refused));
     }
 
     /// Counts a part of a request's body. Returns false if the body is longer than its

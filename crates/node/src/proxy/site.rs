@@ -126,7 +126,7 @@ impl Proxy {
         let (Some(site), Some(peer)) = (site, peers.get_mut(id)) else { return };
         let cx = &mut Edge { now, server, outputs, stats };
         site.take_datagrams(cx, id, |carrier, datagram| {
-            peer.tunnel.on_early(now, carrier, datagram)
+            peer.tunnel.on_early(now, carrier, datagram);
         });
         self.has_arrivals(id);
     }

@@ -29,6 +29,7 @@ use crate::{
 /// An origin, which serves the files of a folder, or what a server behind it has.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the program")]
 pub struct OriginRole {
     /// Where its site comes from.
     pub root: SiteSource,

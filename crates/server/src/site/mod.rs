@@ -35,7 +35,7 @@ pub enum SiteSource {
     /// The files below a folder.
     Folder(PathBuf),
     /// An HTTP server.
-    Upstream(Upstream),
+    Upstream(Box<Upstream>),
 }
 
 impl FromStr for SiteSource {
@@ -43,7 +43,7 @@ impl FromStr for SiteSource {
 
     fn from_str(text: &str) -> Result<Self, UpstreamUrlError> {
         if text.contains("://") {
-            text.parse().map(Self::Upstream)
+            text.parse().map(|upstream| Self::Upstream(Box::new(upstream)))
         } else {
             Ok(Self::Folder(text.into()))
         }
