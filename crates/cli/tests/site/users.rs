@@ -125,7 +125,7 @@ fn a_key_shows_who_a_user_is_and_only_on_its_own_connection() {
     // What another server has got from her is of no use here.
     let thief = Scripted::start(|_| Answer::new(404));
     let via_thief = format!("--via https://{} --insecure --concealed-key alice.key", thief.address);
-    assert_eq!(scene.run(&format!("ping {via_thief} --count 1")).stderr(), "");
+    scene.run(&format!("ping {via_thief} --count 1"));
     let stolen = thief.seen().iter().find_map(|head| {
         let mut values = head.headers.values().filter_map(|value| value.to_str().ok());
         values.find(|value| value.starts_with("Concealed ")).map(str::to_owned)
