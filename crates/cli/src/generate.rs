@@ -5,7 +5,11 @@ use std::{fs, path::PathBuf};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use tandem_server::{fleet, tls::DevelopmentIdentity};
+use tandem_server::{
+    files::concealed::{self, MakeError, UserName},
+    fleet,
+    tls::DevelopmentIdentity,
+};
 
 #[cfg(feature = "pep-kernel")]
 use crate::pep::PepSettings;
@@ -45,6 +49,14 @@ pub(crate) enum Generate {
         /// Another host name or IP address of the server; repeatable, or several with commas between
         #[arg(long, value_name = "NAME", value_delimiter = ',')]
         name: Vec<String>,
+    },
+    /// Write the key with which a user shows proxies who it is (RFC 9729), for --concealed-key, and print the line that
+    /// the proxy needs in the file of --concealed-keys
+    ConcealedKey {
+        /// The name of the user
+        name: UserName,
+        /// The file for the key, which does not exist yet
+        file: PathBuf,
     },
     /// Print a file with random keys for --fleet-file, which all machines behind a load balancer have
     Fleet {
@@ -100,6 +112,12 @@ impl Generate {
             }
             Self::Certificate { folder, name } => {
                 text::print(DevelopmentIdentity::new(&name)?.write(&folder)?)
+            }
+            Self::ConcealedKey { name, file } => {
+                text::print(concealed::make(&name, &file).map_err(|error| match error {
+                    MakeError::System(error) => CliError::from(error),
+                    MakeError::Write(error) => error.into(),
+                })?)
             }
             Self::Fleet { visible, after, machine } => {
                 text::print(fleet::new_file(visible, after.as_deref(), machine)?.trim_end())

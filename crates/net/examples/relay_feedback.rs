@@ -31,7 +31,7 @@ use rustls::{
     version::TLS13,
 };
 use tandem_congestion::ControllerName;
-use tandem_net::{Application, DriverOptions, DriverStats, Files, driver};
+use tandem_net::{Application, DriverOptions, DriverStats, Files, driver, site::SiteContent};
 use tandem_node::{
     Client, ClientConfig, Event, Input, Node, Origin, OriginConfig, Proxy, ProxyConfig,
     client::{
@@ -83,8 +83,8 @@ pub(crate) fn run() -> Result<Counts, Box<dyn Error>> {
     let identity = Identity::new()?;
     let folder = tempfile::tempdir()?;
     std::fs::File::create(folder.path().join("file"))?.write_all(&vec![7; LEN])?;
-    let files = Some(Files::below(folder.path())?);
-    let origin = Server::start(identity.origin()?, DriverOptions { files, ..<_>::default() })?;
+    let site = Some(SiteContent::Folder(Files::below(folder.path())?));
+    let origin = Server::start(identity.origin()?, DriverOptions { site, ..<_>::default() })?;
     let proxy = Server::start(identity.proxy()?, DriverOptions::default())?;
 
     let state = Rc::new(TunnelState::default());
