@@ -1,6 +1,6 @@
 //! The settings of a [`Client`](super::Client), with defaults for tunnels.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use rustls::{
     RootCertStore,
