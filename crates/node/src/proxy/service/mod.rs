@@ -1,7 +1,6 @@
 //! The services of a proxy: UDP payloads, and TCP connections. Each has a file of its own. What differs between them is
 //! asked here, so that all else of a flow is the same for all.
 
-pub(super) mod race;
 pub(super) mod tcp;
 pub(super) mod udp;
 
@@ -12,10 +11,8 @@ use tandem_wire::{
     PathMatcher, RequestHead, TargetError, Template, uri_template::parse_target_authority,
 };
 
-pub(super) use self::{
-    race::{Attempt, Further, LookUp, Race},
-    tcp::Tcp,
-};
+pub(super) use self::tcp::Tcp;
+pub(super) use crate::race::{Attempt, Further, LookUp, Race};
 use super::{
     FlowId, Proxy, ProxyConfig,
     flow::{End, StreamFate},
