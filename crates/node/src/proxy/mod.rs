@@ -12,6 +12,7 @@ mod peers;
 mod pep;
 mod policy;
 mod ports;
+mod pvd;
 mod relay;
 mod request;
 mod service;
@@ -41,6 +42,7 @@ pub use self::{
     pep::PepSettings,
     policy::TargetPolicy,
     ports::{TcpPorts, TcpPortsError},
+    pvd::{PVD_PATH, Pvd},
     users::{
         Bound, EachWay, KeptUsage, Month, Refusal, Refused, TargetRules, TargetRulesError,
         UserCounters, UserLimits, UserRule, UserRules, UserUsage, Users, is_user_name,
@@ -106,6 +108,8 @@ pub struct ProxyConfig {
     pub log_flows: LogFlows,
     /// The URI template that the path of each request must match (RFC 9298 §2).
     pub template: Template,
+    /// What the proxy tells of itself to everybody who asks at [`PVD_PATH`].
+    pub pvd: Pvd,
     /// The bounds on what the proxy uses.
     pub limits: Limits,
     /// What this proxy and others of the same process have open together.
@@ -141,6 +145,7 @@ impl ProxyConfig {
             log_clients: false,
             log_flows: LogFlows::default(),
             template: Self::default_template(),
+            pvd: Pvd::default(),
             limits: Limits::default(),
             in_use: InUse::default(),
             users: Users::default(),
@@ -176,6 +181,7 @@ pub struct Proxy {
     oversize: Oversize,
     log_clients: bool,
     log: FlowLog,
+    pvd: Pvd,
     users: Users,
     limits: Limits,
     outputs: VecDeque<Output>,
@@ -228,6 +234,7 @@ impl Proxy {
             oversize,
             log_clients,
             log: FlowLog::new(config.log_flows),
+            pvd: config.pvd,
             users: config.users,
             limits,
             outputs: VecDeque::from([open]),

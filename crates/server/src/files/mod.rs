@@ -2,6 +2,7 @@
 
 mod error;
 pub mod peps;
+pub mod pvd;
 pub mod tokens;
 
 pub use self::error::FileError;

@@ -50,6 +50,11 @@ impl Paths {
         Ok(Self { udp: with_matcher(udp)?, tcp })
     }
 
+    /// The template of UDP.
+    pub(super) const fn udp_template(&self) -> &Template {
+        &self.udp.1
+    }
+
     /// The target of a request.
     pub(super) fn target(
         &self,
