@@ -20,6 +20,7 @@ mod hops;
 mod lab;
 #[cfg(feature = "lab")]
 mod layers;
+mod link;
 mod log;
 mod mode;
 mod outcome;
