@@ -10,10 +10,14 @@
 mod proxies;
 mod rules;
 
+use std::{fmt, str::FromStr};
+
 use serde_json::{Map, Value};
 use tandem_node::client::rules::Rule;
 use tandem_wire::{StrangerText, Template};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::setting::ValueError;
 
 pub use tandem_node::proxy::PVD_PATH as PATH;
 
@@ -29,12 +33,10 @@ pub const RULES_MAX: usize = 1024;
 /// What a document is compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
-    /// The host that the user has named: a name, or an address without brackets.
-    pub host: &'a str,
-    /// The port from which the document came.
-    pub port: u16,
-    /// Other origins that the user permits, as `HOST` or `HOST:PORT`.
-    pub also: &'a [String],
+    /// The host from which it came: a name, or an address without brackets. `None`: the user says that it is right.
+    pub host: Option<&'a str>,
+    /// The origins whose proxies may be used: the one from which the document came, and those that the user permits.
+    pub origins: &'a [Origin],
     /// The present time.
     pub now: OffsetDateTime,
 }
@@ -42,24 +44,43 @@ pub struct Expected<'a> {
 impl Expected<'_> {
     /// Whether a proxy at this place may be used.
     fn permits(&self, host: &str, port: u16) -> bool {
-        let is = |other: &str, of: u16| port == of && host.eq_ignore_ascii_case(without_dot(other));
-        is(self.host, self.port)
-            || self.also.iter().any(|it| {
-                let (other, of) = split_origin(it);
-                is(other, of)
-            })
+        let host = without_dot(host);
+        self.origins.iter().any(|it| it.host.eq_ignore_ascii_case(host) && it.port == port)
     }
 }
 
-/// The host and the port of `HOST`, `HOST:PORT` or `[HOST]:PORT`. The port of https is the default.
-fn split_origin(text: &str) -> (&str, u16) {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') && (host.ends_with(']') || !host.contains(':')) => {
-            (host, port.parse().unwrap_or_default())
-        }
-        _ => (text, 443),
-    };
-    (host.trim_start_matches('[').trim_end_matches(']'), port)
+/// An https origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// A name without a dot at its end, or an address without brackets.
+    pub host: String,
+    /// The UDP port.
+    pub port: u16,
+}
+
+impl FromStr for Origin {
+    type Err = ValueError;
+
+    /// Parses `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`. The port of https is the default.
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let expected = "HOST or HOST:PORT";
+        let template = Template::default_for(text).map_err(|_| ValueError::Form { expected })?;
+        Ok(Self::of(&template))
+    }
+}
+
+impl Origin {
+    /// That of a proxy.
+    pub fn of(proxy: &Template) -> Self {
+        Self { host: without_dot(proxy.host()).to_owned(), port: proxy.port() }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
 }
 
 /// A document, as far as this program understands it.
@@ -134,8 +155,9 @@ impl Document {
         // "prefixes" keys. For proxy PvDs as defined in this document, the "identifier" MUST match the hostname of the
         // HTTP proxy."
         let identifier = string(&document, "identifier")?;
-        if !without_dot(identifier).eq_ignore_ascii_case(without_dot(expected.host)) {
-            let host = expected.host.to_owned();
+        let is = |host: &str| without_dot(identifier).eq_ignore_ascii_case(without_dot(host));
+        if let Some(host) = expected.host.filter(|host| !is(host)) {
+            let host = host.to_owned();
             return Err(PvdError::OtherIdentifier { identifier: identifier.into(), host });
         }
         let expires = expires(&document)?;

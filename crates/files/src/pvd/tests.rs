@@ -5,8 +5,8 @@ use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 
-fn expected() -> Expected<'static> {
-    Expected { host: "proxy.example", port: 443, also: &[], now: NOW }
+fn origin(text: &str) -> Origin {
+    text.parse().unwrap()
 }
 
 /// A document with these further members.
@@ -16,7 +16,9 @@ fn with(members: &str) -> String {
 }
 
 fn parse(text: &str) -> Result<Document, PvdError> {
-    Document::parse(text.as_bytes(), expected())
+    let origins = [origin("proxy.example")];
+    let expected = Expected { host: Some("proxy.example"), origins: &origins, now: NOW };
+    Document::parse(text.as_bytes(), expected)
 }
 
 const UDP: &str = "https://proxy.example/.well-known/masque/udp/{target_host}/{target_port}/";
@@ -87,8 +89,9 @@ fn proxies_of_this_origin_are_used_and_no_others() {
         assert_eq!(texts.is_empty(), left_out.is_empty(), "{members}: {texts:?}");
     }
     let members = udp("https://other.example:8443/m{?target_host,target_port}", "");
-    let also = ["other.example:8443".to_owned()];
-    let document = Document::parse(with(&members).as_bytes(), Expected { also: &also, ..expected() });
+    let origins = ["proxy.example", "other.example:8443"].map(origin);
+    let expected = Expected { host: Some("proxy.example"), origins: &origins, now: NOW };
+    let document = Document::parse(with(&members).as_bytes(), expected);
     assert!(document.unwrap().udp.is_some(), "the user permits it");
 }
 
@@ -189,13 +192,16 @@ fn a_document_of_an_operator_may_lack_what_the_proxy_adds() {
 
 #[test]
 fn an_origin_has_a_port() {
-    for (text, origin) in [
-        ("a.example", ("a.example", 443)),
-        ("a.example:8443", ("a.example", 8443)),
-        ("[2001:db8::1]:8443", ("2001:db8::1", 8443)),
-        ("[2001:db8::1]", ("2001:db8::1", 443)),
-        ("2001:db8::1", ("2001:db8::1", 443)),
+    for (text, shown) in [
+        ("a.example", Some("a.example:443")),
+        ("a.example.:8443", Some("a.example:8443")),
+        ("[2001:db8::1]:8443", Some("[2001:db8::1]:8443")),
+        ("[2001:db8::1]", Some("[2001:db8::1]:443")),
+        ("https://a.example", None),
+        ("a.example:0", None),
+        ("", None),
     ] {
-        assert_eq!(split_origin(text), origin, "{text}");
+        let origin = text.parse::<Origin>().ok().map(|it| it.to_string());
+        assert_eq!(origin.as_deref(), shown, "{text}");
     }
 }
