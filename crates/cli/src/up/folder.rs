@@ -1,0 +1,246 @@
+//! Where a setup is: a folder that is written whole, and then takes its place at once.
+//!
+//! `current` is a link to the folder of the setup that is in force. A new setup is written into a folder of its own,
+//! and the link then changes in one step. Whenever the program is interrupted, the old setup or the new one is whole.
+
+use std::{
+    env, fs, io,
+    os::unix::fs::{DirBuilderExt, symlink},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use tandem_server::process::{WriteError, secret};
+
+use crate::error::{CliError, UpError};
+
+/// The link to the setup that is in force.
+const CURRENT: &str = "current";
+
+/// What the names of the folders of setups begin with.
+const SETUP: &str = "setup-";
+
+/// The rules of the user, which stay when a setup is replaced.
+const RULES: &str = "rules";
+
+/// The longest path of a Unix socket in bytes (`sun_path` of Linux, with its NUL).
+const SOCKET_PATH_MAX: usize = 107;
+
+/// The folder of the program in the user's configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+/// What is kept of a setup besides the configuration of the client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Kept {
+    /// The link of the proxy, with the token if there is one.
+    pub(super) link: String,
+    /// Other origins that the document may name.
+    pub(super) also: Vec<String>,
+    /// Where programs find the client.
+    pub(super) listen: String,
+    /// Whether the document of the proxy is used.
+    pub(super) has_document: bool,
+}
+
+/// A setup as texts of files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Setup {
+    /// The name of each file, and what is in it.
+    pub(super) files: Vec<(&'static str, String)>,
+}
+
+impl Folder {
+    /// That of the user who runs the program (XDG Base Directory Specification).
+    pub(crate) fn of_user() -> Result<Self, UpError> {
+        let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+        Ok(Self { path: base.ok_or(UpError::NoHome)?.join("tandem") })
+    }
+
+    /// The configuration of the client that is set up.
+    pub(crate) fn config(&self) -> Option<PathBuf> {
+        let file = self.current().join("client.toml");
+        file.exists().then_some(file)
+    }
+
+    pub(super) fn current(&self) -> PathBuf {
+        self.path.join(CURRENT)
+    }
+
+    /// Where the client that is set up shows what it does. `None`: no path is short enough for a socket.
+    pub(super) fn socket(&self) -> Option<PathBuf> {
+        let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let runtime = runtime.filter(|it| it.is_absolute() && it.is_dir());
+        let socket = runtime.as_ref().unwrap_or(&self.path).join("tandem-client.sock");
+        (socket.as_os_str().len() <= SOCKET_PATH_MAX).then_some(socket)
+    }
+
+    /// What is kept of the setup in force. `None`: there is none.
+    pub(super) fn kept(&self) -> Result<Option<Kept>, UpError> {
+        let file = self.current().join("up.json");
+        let refused = |reason: String| UpError::Setup { file: file.clone(), reason };
+        match fs::read_to_string(&file) {
+            Ok(text) => match serde_json::from_str(&text) {
+                Ok(kept) => Ok(Some(kept)),
+                Err(error) => Err(refused(format!("line {}: not what `tandem up` writes", error.line()))),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(refused(error.to_string())),
+        }
+    }
+
+    /// Whether exactly this setup is in force.
+    pub(super) fn has(&self, setup: &Setup) -> bool {
+        let current = self.current();
+        let is_same = |(name, text): &(&str, String)| {
+            fs::read_to_string(current.join(name)).is_ok_and(|it| it == *text)
+        };
+        let count = fs::read_dir(&current).map_or(0, |entries| entries.count());
+        count == setup.files.len() && setup.files.iter().all(is_same)
+    }
+
+    /// Writes a setup, and puts it in force at once. Only the owner can read it.
+    pub(super) fn put(&self, setup: &Setup) -> Result<(), CliError> {
+        self.make()?;
+        let name = format!("{SETUP}{}", std::process::id());
+        let folder = self.path.join(&name);
+        remove(&folder)?; // of a process that was interrupted
+        let written = self.write(&folder, setup).and_then(|()| self.switch(&name));
+        if written.is_err() {
+            remove(&folder)?;
+            return written;
+        }
+        self.remove_others(Some(&name))
+    }
+
+    fn write(&self, folder: &Path, setup: &Setup) -> Result<(), CliError> {
+        let made = fs::DirBuilder::new().mode(0o700).create(folder);
+        made.map_err(CliError::write(folder))?;
+        for (name, text) in &setup.files {
+            let file = folder.join(name);
+            let mut opened = secret::create_new(&file).map_err(WriteError::of(&file))?;
+            let written = io::Write::write_all(&mut opened, text.as_bytes());
+            written.and_then(|()| opened.sync_all()).map_err(WriteError::of(&file))?;
+        }
+        let rules = self.path.join(RULES);
+        if !rules.exists() {
+            secret::write_new(&rules, RULES_TEXT, 0o600)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the link `current` lead to the folder with this name.
+    fn switch(&self, name: &str) -> Result<(), CliError> {
+        let (next, current) = (self.path.join(format!("{CURRENT}.{name}")), self.current());
+        remove_file(&next)?;
+        symlink(name, &next).map_err(CliError::write(&next))?;
+        fs::rename(&next, &current).map_err(CliError::write(&current))
+    }
+
+    /// Makes the folder itself, which only its owner can look into.
+    fn make(&self) -> Result<(), CliError> {
+        let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&self.path);
+        made.map_err(CliError::write(&self.path))
+    }
+
+    /// Removes the folders of setups that are not in force.
+    fn remove_others(&self, kept: Option<&str>) -> Result<(), CliError> {
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(CliError::write(&self.path))?,
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_str().unwrap_or_default();
+            if name.starts_with(SETUP) && Some(name) != kept {
+                remove(&entry.path())?;
+            } else if name.starts_with(&format!("{CURRENT}.")) {
+                remove_file(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the setup and its token. The rules of the user stay.
+    pub(super) fn forget(&self) -> Result<(), CliError> {
+        remove_file(&self.current())?;
+        self.remove_others(None)
+    }
+}
+
+/// What the file with the rules of the user has at first.
+const RULES_TEXT: &str = "\
+# Your rules for what goes through the tunnel, one on a line; the first that matches decides, before the rules of the
+# proxy. `tandem up` keeps this file, and `tandem route HOST:PORT` says what becomes of a target. Examples:
+#   direct=*.lan
+#   proxy=10.8.0.0/16:22
+#   refuse=ads.example
+";
+
+fn remove(folder: &Path) -> Result<(), CliError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CliError::write(folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn remove_file(file: &Path) -> Result<(), CliError> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CliError::write(file)(error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn setup(text: &str) -> Setup {
+        Setup { files: vec![("client.toml", text.to_owned()), ("token", "t".to_owned())] }
+    }
+
+    #[test]
+    fn a_setup_takes_the_place_of_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder { path: dir.path().join("tandem") };
+        assert!(folder.kept().unwrap().is_none() && folder.config().is_none());
+        folder.put(&setup("one")).unwrap();
+        assert!(folder.has(&setup("one")) && !folder.has(&setup("two")));
+        fs::write(folder.path.join(RULES), "direct=*\n").unwrap();
+        fs::create_dir(folder.path.join("setup-of-one-that-was-interrupted")).unwrap();
+        // The same process writes again, as no process does but this test.
+        fs::rename(
+            folder.path.join(format!("{SETUP}{}", std::process::id())),
+            folder.path.join("setup-0"),
+        )
+        .unwrap();
+        folder.put(&setup("two")).unwrap();
+        assert!(folder.has(&setup("two")));
+        let mut names: Vec<_> = fs::read_dir(&folder.path).unwrap().flatten().collect();
+        names.retain(|it| it.file_name().to_string_lossy().starts_with(SETUP));
+        assert_eq!(names.len(), 1, "{names:?}");
+        let token = folder.current().join("token");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&token), mode(&names[0].path()), mode(&folder.path)), (0o600, 0o700, 0o700));
+        folder.forget().unwrap();
+        assert!(folder.config().is_none() && !token.exists());
+        assert_eq!(fs::read_to_string(folder.path.join(RULES)).unwrap(), "direct=*\n");
+        folder.forget().unwrap();
+    }
+
+    #[test]
+    fn what_is_kept_is_read_or_the_line_is_named_without_its_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder { path: dir.path().to_owned() };
+        let text = "{\"link\": \"tandem://:0123456789abcdef@p\",\n \"also\": 7}";
+        folder.put(&Setup { files: vec![("up.json", text.to_owned())] }).unwrap();
+        let error = folder.kept().unwrap_err().to_string();
+        assert!(error.contains("line 2") && !error.contains("0123"), "{error}");
+    }
+}
