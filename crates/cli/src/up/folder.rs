@@ -93,14 +93,14 @@ impl Folder {
         }
     }
 
-    /// Whether exactly this setup is in force.
+    /// Whether this setup is in force. A document that only expires at another time is the same.
     pub(super) fn has(&self, setup: &Setup) -> bool {
         let current = self.current();
-        let is_same = |(name, text): &(&str, String)| {
-            fs::read_to_string(current.join(name)).is_ok_and(|it| it == *text)
+        let has = |(name, text): &(&str, String)| {
+            fs::read_to_string(current.join(name)).is_ok_and(|it| it == *text || is_same(&it, text))
         };
         let count = fs::read_dir(&current).map_or(0, |entries| entries.count());
-        count == setup.files.len() && setup.files.iter().all(is_same)
+        count == setup.files.len() && setup.files.iter().all(has)
     }
 
     /// Writes a setup, and puts it in force at once. Only the owner can read it.
@@ -172,6 +172,16 @@ impl Folder {
     }
 }
 
+/// Whether two documents say the same, but for the time when they expire.
+fn is_same(one: &str, other: &str) -> bool {
+    let without_expiry = |text: &str| {
+        let mut document: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).ok()?;
+        document.remove("expires")?;
+        Some(document)
+    };
+    without_expiry(one).is_some_and(|one| Some(one) == without_expiry(other))
+}
+
 /// What the file with the rules of the user has at first.
 const RULES_TEXT: &str = "\
 # Your rules for what goes through the tunnel, one on a line; the first that matches decides, before the rules of the
@@ -232,6 +242,14 @@ mod tests {
         assert!(folder.config().is_none() && !token.exists());
         assert_eq!(fs::read_to_string(folder.path.join(RULES)).unwrap(), "direct=*\n");
         folder.forget().unwrap();
+    }
+
+    #[test]
+    fn documents_that_expire_at_another_time_are_the_same() {
+        let document = |expires: u32, more: &str| format!("{{\"expires\":\"{expires}\"{more}}}");
+        assert!(is_same(&document(1, ""), &document(2, "")));
+        assert!(!is_same(&document(1, ""), &document(1, ",\"proxies\":[]")));
+        assert!(!is_same("via = 1", "via = 1"), "only documents have an end");
     }
 
     #[test]

@@ -32,6 +32,8 @@ Examples:
       Asks for the token, and runs a client from now on.
   tandem up 'tandem://alice:TOKEN@proxy.example'
       The same with a link, which has the token already.
+  tandem up -
+      Reads the link from the standard input or the terminal, so that no list of processes shows it.
   tandem up
       Starts the client again that is set up, with what its proxy says now.
   tandem up https://proxy.example:8443 --ca ca.pem --token-file token --foreground
@@ -45,7 +47,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Up {
-    /// Proxy: a name, HOST:PORT, an https URL, or a tandem:// link; without one, what is set up starts again
+    /// Proxy: a name, HOST:PORT, an https URL, or a tandem:// link, which - reads from the standard input; without one,
+    /// what is set up starts again
     #[arg(value_name = "NAME|LINK", hide_possible_values = true)]
     name: Option<Secretive>,
 
@@ -105,7 +108,11 @@ impl Up {
             Some((kept, Ok(link))) => Some((kept, link)),
             Some((_, Err(_))) | None => None,
         };
-        let named = self.name.as_ref().map(|name| parse_name(&name.0)).transpose()?;
+        let named = match &self.name {
+            Some(Secretive(name)) if name == "-" => Some(parse_name(&token::ask_link()?)?),
+            Some(Secretive(name)) => Some(parse_name(name)?),
+            None => None,
+        };
         let (link, before) = match (named, old) {
             (None, None) => return Err(UpError::NoSetup.into()),
             (None, Some((kept, link))) => (link.clone(), Some((kept, link))),
@@ -133,6 +140,7 @@ impl Up {
         let is_unit = systemd.as_ref().is_some_and(Systemd::is_active);
         if let Some(process) = running.filter(|_| !is_unit) {
             if is_as_before {
+                folder.put(&setup)?; // its document may be valid for longer
                 return text::print(format_args!("{proxy} is up already, as process {process}"));
             }
             return Err(UpError::Runs { process }.into());
@@ -174,14 +182,17 @@ impl Up {
         // A link that has no fingerprint of its own means the certificate that was known before.
         let fingerprint = link.fingerprint().or(old.as_ref().and_then(Link::fingerprint));
         let ca = self.ca.clone().or(old_ca).filter(|_| fingerprint.is_none());
-        let token = match &self.token_file {
+        let given = match &self.token_file {
             Some(file) => Some(tokens::read_first(file)?),
-            None => link.token().cloned().or_else(|| old.as_ref()?.token().cloned()),
+            None => link.token().cloned(),
         };
+        let is_given = given.is_some();
+        let token = given.or_else(|| old.as_ref()?.token().cloned());
         Plan::new(Wanted {
             link,
             fingerprint,
             token,
+            is_token_given: is_given,
             ca,
             also: also.unwrap_or_else(|| self.also.clone()),
             listen: self.listen.or(listen),
@@ -203,7 +214,8 @@ impl Up {
             Err(error) if is_refusal(&error) => {}
             result => return result.map(|answer_ms| (known, answer_ms)),
         }
-        if known.is_some() {
+        // One that was kept may have been replaced.
+        if known.is_some() && plan.is_token_given {
             return Err(UpError::WrongToken { proxy }.into());
         }
         let Some(token) = token::ask(&proxy)? else {

@@ -35,6 +35,8 @@ pub(super) struct Wanted {
     pub(super) link: Link,
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) token: Option<Token>,
+    /// Whether the user has given the token now.
+    pub(super) is_token_given: bool,
     pub(super) ca: Option<PathBuf>,
     pub(super) also: Vec<Origin>,
     pub(super) listen: Option<ListenAddr>,
@@ -46,6 +48,7 @@ pub(super) struct Plan {
     pub(super) link: Link,
     fingerprint: Option<Fingerprint>,
     pub(super) token: Option<Token>,
+    pub(super) is_token_given: bool,
     /// The certificates of the CA, in PEM.
     ca: Option<String>,
     also: Vec<Origin>,
@@ -66,7 +69,7 @@ pub(super) struct Offer {
 
 impl Plan {
     pub(super) fn new(wanted: Wanted) -> Result<Self, CliError> {
-        let Wanted { link, fingerprint, token, ca, also, listen, has_document } = wanted;
+        let Wanted { link, fingerprint, token, is_token_given, ca, also, listen, has_document } = wanted;
         let files = ca.iter().cloned().collect();
         let tls = ClientTlsSetup::of_proxy(files, fingerprint).read()?;
         let unreadable = |file: &PathBuf, error| {
@@ -84,6 +87,7 @@ impl Plan {
             link,
             fingerprint,
             token,
+            is_token_given,
             ca: ca.transpose()?,
             also,
             listen,

@@ -6,20 +6,27 @@ use tandem_node::proxy::Token;
 
 use crate::error::UpError;
 
-/// The most bytes of a line of the standard input: more than the longest token.
-const LINE_MAX: u64 = 16_384;
+/// The most bytes of a line of the standard input: more than the longest link.
+const LINE_MAX: u64 = 40_000;
 
 /// Asks for the token of a proxy. `None`: nothing was given.
 pub(super) fn ask(proxy: &str) -> Result<Option<Token>, UpError> {
-    let text = if io::stdin().is_terminal() {
-        rpassword::prompt_password(format!("Token for {proxy}: ")).map_err(UpError::Input)?
-    } else {
-        let mut line = String::new();
-        let read = io::stdin().lock().take(LINE_MAX).read_line(&mut line);
-        read.map_err(UpError::Input)?;
-        line
-    };
-    parse(&text)
+    parse(&read(&format!("Token for {proxy}: "))?)
+}
+
+/// Asks for a link, which may have a token.
+pub(super) fn ask_link() -> Result<String, UpError> {
+    read("Link: ")
+}
+
+/// A line of the terminal without an echo, or of the standard input.
+fn read(prompt: &str) -> Result<String, UpError> {
+    if io::stdin().is_terminal() {
+        return rpassword::prompt_password(prompt).map_err(UpError::Input);
+    }
+    let mut line = String::new();
+    let read = io::stdin().lock().take(LINE_MAX).read_line(&mut line);
+    read.map(|_| line).map_err(UpError::Input)
 }
 
 /// A token, perhaps after the name of a user as in a token file. `None`: nothing.
