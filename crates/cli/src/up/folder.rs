@@ -4,7 +4,9 @@
 //! and the link then changes in one step. Whenever the program is interrupted, the old setup or the new one is whole.
 
 use std::{
-    env, fs, io,
+    env,
+    ffi::OsStr,
+    fs, io,
     os::unix::fs::{DirBuilderExt, symlink},
     path::{Path, PathBuf},
 };
@@ -16,6 +18,9 @@ use crate::error::{CliError, UpError};
 
 /// The link to the setup that is in force.
 const CURRENT: &str = "current";
+
+/// What the link is called until it takes the place of the one before.
+const NEXT: &str = "current.next";
 
 /// What the names of the folders of setups begin with.
 const SETUP: &str = "setup-";
@@ -106,20 +111,17 @@ impl Folder {
     /// Writes a setup, and puts it in force at once. Only the owner can read it.
     pub(super) fn put(&self, setup: &Setup) -> Result<(), CliError> {
         self.make()?;
-        let name = format!("{SETUP}{}", std::process::id());
-        let folder = self.path.join(&name);
-        remove(&folder)?; // of a process that was interrupted
-        let written = self.write(&folder, setup).and_then(|()| self.switch(&name));
-        if written.is_err() {
-            remove(&folder)?;
-            return written;
-        }
+        // It is removed again if the rest fails. Only its owner can look into it.
+        let folder = tempfile::Builder::new().prefix(SETUP).tempdir_in(&self.path);
+        let folder = folder.map_err(CliError::write(&self.path))?;
+        self.write(folder.path(), setup)?;
+        let name = folder.path().file_name().unwrap_or_default().to_owned();
+        self.switch(&name)?;
+        let _ = folder.keep();
         self.remove_others(Some(&name))
     }
 
     fn write(&self, folder: &Path, setup: &Setup) -> Result<(), CliError> {
-        let made = fs::DirBuilder::new().mode(0o700).create(folder);
-        made.map_err(CliError::write(folder))?;
         for (name, text) in &setup.files {
             let file = folder.join(name);
             let mut opened = secret::create_new(&file).map_err(WriteError::of(&file))?;
@@ -134,8 +136,8 @@ impl Folder {
     }
 
     /// Lets the link `current` lead to the folder with this name.
-    fn switch(&self, name: &str) -> Result<(), CliError> {
-        let (next, current) = (self.path.join(format!("{CURRENT}.{name}")), self.current());
+    fn switch(&self, name: &OsStr) -> Result<(), CliError> {
+        let (next, current) = (self.path.join(NEXT), self.current());
         remove_file(&next)?;
         symlink(name, &next).map_err(CliError::write(&next))?;
         fs::rename(&next, &current).map_err(CliError::write(&current))
@@ -148,18 +150,16 @@ impl Folder {
     }
 
     /// Removes the folders of setups that are not in force.
-    fn remove_others(&self, kept: Option<&str>) -> Result<(), CliError> {
+    fn remove_others(&self, kept: Option<&OsStr>) -> Result<(), CliError> {
         let entries = match fs::read_dir(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries.map_err(CliError::write(&self.path))?,
         };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let name = name.to_str().unwrap_or_default();
-            if name.starts_with(SETUP) && Some(name) != kept {
+            let is_setup = name.to_string_lossy().starts_with(SETUP);
+            if is_setup && Some(name.as_os_str()) != kept {
                 remove(&entry.path())?;
-            } else if name.starts_with(&format!("{CURRENT}.")) {
-                remove_file(&entry.path())?;
             }
         }
         Ok(())
@@ -224,12 +224,6 @@ mod tests {
         assert!(folder.has(&setup("one")) && !folder.has(&setup("two")));
         fs::write(folder.path.join(RULES), "direct=*\n").unwrap();
         fs::create_dir(folder.path.join("setup-of-one-that-was-interrupted")).unwrap();
-        // The same process writes again, as no process does but this test.
-        fs::rename(
-            folder.path.join(format!("{SETUP}{}", std::process::id())),
-            folder.path.join("setup-0"),
-        )
-        .unwrap();
         folder.put(&setup("two")).unwrap();
         assert!(folder.has(&setup("two")));
         let mut names: Vec<_> = fs::read_dir(&folder.path).unwrap().flatten().collect();

@@ -532,3 +532,6 @@ impl super::Programs {
         earliest(other, self.flows.direct.next_timeout())
     }
 }
+
+#[cfg(test)]
+mod tests;
