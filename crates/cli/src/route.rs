@@ -59,7 +59,11 @@ impl std::str::FromStr for RouteTarget {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_v6 = text.parse::<std::net::Ipv6Addr>().is_ok();
-        let target = if is_v6 { Target::new(text, DEFAULT_PORT) } else { Target::parse(text, Some(DEFAULT_PORT)) };
+        let target = if is_v6 {
+            Target::new(text, DEFAULT_PORT)
+        } else {
+            Target::parse(text, Some(DEFAULT_PORT))
+        };
         target.map(Self)
     }
 }
@@ -149,7 +153,8 @@ impl Route {
     fn rules(&self) -> Result<Option<Rules>, ConfigError> {
         let usual = || Folder::of_user().ok().and_then(|folder| folder.config());
         let file = self.config.clone().or_else(usual);
-        let settings: Option<ClientSettings> = file.as_deref().map(config::from_file).transpose()?;
+        let settings: Option<ClientSettings> =
+            file.as_deref().map(config::from_file).transpose()?;
         let settings = settings.unwrap_or_default();
         let given = &self.rules;
         let rules = RuleSettings {

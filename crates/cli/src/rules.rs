@@ -28,7 +28,13 @@ pub(crate) struct RuleSettings {
     /// those of --pvd last. With any of the three, this machine itself and the private addresses around it are reached
     /// directly unless a rule says otherwise; loopback always is. Without them, everything goes through the tunnel.
     /// `tandem route HOST:PORT` says what becomes of a target.
-    #[arg(long, value_name = "RULE", env = "TANDEM_RULE", value_delimiter = ',', help_heading = "Local proxy")]
+    #[arg(
+        long,
+        value_name = "RULE",
+        env = "TANDEM_RULE",
+        value_delimiter = ',',
+        help_heading = "Local proxy"
+    )]
     pub(crate) rule: Vec<RuleArg>,
 
     /// File with further rules, one on a line; it is read at the start

@@ -14,7 +14,9 @@ pub(crate) enum UpError {
     #[error("the link cannot be used: {0}")]
     Link(LinkError),
     /// What was named is no proxy.
-    #[error("{0} is no proxy; allowed: a name such as proxy.example, HOST:PORT, an https URL, or a tandem:// link")]
+    #[error(
+        "{0} is no proxy; allowed: a name such as proxy.example, HOST:PORT, an https URL, or a tandem:// link"
+    )]
     Name(StrangerText),
     /// There is no home.
     #[error("there is no place for the setup: XDG_CONFIG_HOME or HOME has to be an absolute path")]
@@ -42,7 +44,9 @@ pub(crate) enum UpError {
         new: String,
     },
     /// What the proxy tells of itself cannot be used.
-    #[error("what {proxy} tells of itself at /.well-known/pvd cannot be used: {error}; --no-pvd goes without it")]
+    #[error(
+        "what {proxy} tells of itself at /.well-known/pvd cannot be used: {error}; --no-pvd goes without it"
+    )]
     Document {
         /// The proxy.
         proxy: String,
@@ -50,13 +54,17 @@ pub(crate) enum UpError {
         error: PvdError,
     },
     /// The proxy asks for a token, and there is none.
-    #[error("{proxy} asks for a token: give a link, --token-file FILE, or write it to standard input")]
+    #[error(
+        "{proxy} asks for a token: give a link, --token-file FILE, or write it to standard input"
+    )]
     NoToken {
         /// The proxy.
         proxy: String,
     },
     /// The token has a form that no token has.
-    #[error("this is no token: it has 16 to 8192 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end")]
+    #[error(
+        "this is no token: it has 16 to 8192 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end"
+    )]
     TokenForm,
     /// The proxy does not accept the token.
     #[error("{proxy} does not accept this token, and nothing was written")]
@@ -65,7 +73,9 @@ pub(crate) enum UpError {
         proxy: String,
     },
     /// A client of an older setup runs in a terminal.
-    #[error("a client runs already, as process {process}, and nothing was changed: `tandem down` ends it")]
+    #[error(
+        "a client runs already, as process {process}, and nothing was changed: `tandem down` ends it"
+    )]
     Runs {
         /// Its process ID.
         process: i32,

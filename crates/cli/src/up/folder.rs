@@ -61,7 +61,8 @@ pub(super) struct Setup {
 impl Folder {
     /// That of the user who runs the program (XDG Base Directory Specification).
     pub(crate) fn of_user() -> Result<Self, UpError> {
-        let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        let absolute =
+            |name: &str| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
         let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
         Ok(Self { path: base.ok_or(UpError::NoHome)?.join("tandem") })
     }
@@ -91,7 +92,9 @@ impl Folder {
         match fs::read_to_string(&file) {
             Ok(text) => match serde_json::from_str(&text) {
                 Ok(kept) => Ok(Some(kept)),
-                Err(error) => Err(refused(format!("line {}: not what `tandem up` writes", error.line()))),
+                Err(error) => {
+                    Err(refused(format!("line {}: not what `tandem up` writes", error.line())))
+                }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(refused(error.to_string())),
@@ -175,7 +178,8 @@ impl Folder {
 /// Whether two documents say the same, but for the time when they expire.
 fn is_same(one: &str, other: &str) -> bool {
     let without_expiry = |text: &str| {
-        let mut document: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).ok()?;
+        let mut document: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text).ok()?;
         document.remove("expires")?;
         Some(document)
     };
@@ -193,7 +197,9 @@ const RULES_TEXT: &str = "\
 
 fn remove(folder: &Path) -> Result<(), CliError> {
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CliError::write(folder)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(CliError::write(folder)(error))
+        }
         _ => Ok(()),
     }
 }
@@ -231,7 +237,10 @@ mod tests {
         assert_eq!(names.len(), 1, "{names:?}");
         let token = folder.current().join("token");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&token), mode(&names[0].path()), mode(&folder.path)), (0o600, 0o700, 0o700));
+        assert_eq!(
+            (mode(&token), mode(&names[0].path()), mode(&folder.path)),
+            (0o600, 0o700, 0o700)
+        );
         folder.forget().unwrap();
         assert!(folder.config().is_none() && !token.exists());
         assert_eq!(fs::read_to_string(folder.path.join(RULES)).unwrap(), "direct=*\n");

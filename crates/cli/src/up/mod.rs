@@ -173,9 +173,9 @@ impl Up {
         folder: &Folder,
     ) -> Result<Plan, CliError> {
         let (kept, old) = before.unzip();
-        let also = kept.filter(|_| self.also.is_empty()).map(|kept| {
-            kept.also.iter().filter_map(|origin| origin.parse().ok()).collect()
-        });
+        let also = kept
+            .filter(|_| self.also.is_empty())
+            .map(|kept| kept.also.iter().filter_map(|origin| origin.parse().ok()).collect());
         let listen = kept.and_then(|kept| kept.listen.parse().ok());
         let old_ca = folder.current().join("ca.pem");
         let old_ca = Some(old_ca).filter(|file| kept.is_some() && file.exists());
@@ -250,7 +250,8 @@ fn parse_name(text: &str) -> Result<Link, UpError> {
     let bare = trimmed.strip_prefix("https://").unwrap_or(trimmed);
     let is_other_scheme = bare.contains("://");
     let refused = |_| {
-        let shown = if bare.contains('@') || bare.contains('/') { "what was named" } else { trimmed };
+        let shown =
+            if bare.contains('@') || bare.contains('/') { "what was named" } else { trimmed };
         UpError::Name(shown.into())
     };
     if is_other_scheme || bare.contains(['@', '?', '#', '{']) {

@@ -69,7 +69,8 @@ pub(super) struct Offer {
 
 impl Plan {
     pub(super) fn new(wanted: Wanted) -> Result<Self, CliError> {
-        let Wanted { link, fingerprint, token, is_token_given, ca, also, listen, has_document } = wanted;
+        let Wanted { link, fingerprint, token, is_token_given, ca, also, listen, has_document } =
+            wanted;
         let files = ca.iter().cloned().collect();
         let tls = ClientTlsSetup::of_proxy(files, fingerprint).read()?;
         let unreadable = |file: &PathBuf, error| {
@@ -112,7 +113,8 @@ impl Plan {
     /// Asks the proxy what it tells of itself.
     pub(super) async fn ask_for_document(&self) -> Result<Offer, CliError> {
         let usual = self.usual_template()?;
-        let nothing = |template| Offer { template, text: None, rules: Vec::new(), left_out: Vec::new() };
+        let nothing =
+            |template| Offer { template, text: None, rules: Vec::new(), left_out: Vec::new() };
         if !self.has_document {
             return Ok(nothing(usual));
         }
@@ -175,7 +177,8 @@ impl Plan {
         if let Some(socket) = socket.as_deref().and_then(|socket| socket.to_str()) {
             lines.push(("admin", text(&format!("unix:{socket}"))));
         }
-        let mut config = "# Written by `tandem up`, which replaces it: change nothing here.\n".to_owned();
+        let mut config =
+            "# Written by `tandem up`, which replaces it: change nothing here.\n".to_owned();
         for (key, value) in lines {
             config += &format!("{key} = {value}\n");
         }
@@ -214,13 +217,23 @@ impl Offer {
     pub(super) fn said(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.text.is_none() {
-            lines.push("the proxy tells nothing of itself, so that its usual template is used".to_owned());
+            lines.push(
+                "the proxy tells nothing of itself, so that its usual template is used".to_owned(),
+            );
         }
-        let takes_all = |rule: &Rule| rule.to_string().starts_with("direct=*") && !rule.to_string().contains("*.");
+        let takes_all = |rule: &Rule| {
+            rule.to_string().starts_with("direct=*") && !rule.to_string().contains("*.")
+        };
         let proxied = self.rules.iter().filter(|rule| rule.action == Action::Proxy).count();
         if !self.rules.is_empty() {
-            let rules = if self.rules.len() == 1 { "1 rule".to_owned() } else { format!("{} rules", self.rules.len()) };
-            lines.push(format!("the proxy has {rules} for what goes through it; `tandem route HOST` asks them"));
+            let rules = if self.rules.len() == 1 {
+                "1 rule".to_owned()
+            } else {
+                format!("{} rules", self.rules.len())
+            };
+            lines.push(format!(
+                "the proxy has {rules} for what goes through it; `tandem route HOST` asks them"
+            ));
         }
         if proxied == 0 && self.rules.iter().any(takes_all) {
             lines.push("warning: by its rules, it takes nothing".to_owned());

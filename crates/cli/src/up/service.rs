@@ -35,9 +35,11 @@ pub(super) struct Systemd {
 impl Systemd {
     /// That of the user, if there is one that answers.
     pub(super) fn of_user() -> Option<Self> {
-        let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        let absolute =
+            |name: &str| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
         absolute("XDG_RUNTIME_DIR")?;
-        let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+        let base =
+            absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
         let systemd = Self { unit: base.join("systemd/user").join(UNIT) };
         systemd.ctl(&["show-environment"]).is_ok().then_some(systemd)
     }
@@ -73,7 +75,8 @@ impl Systemd {
     }
 
     fn ctl(&self, command: &[&str]) -> Result<(), UpError> {
-        let failed = |reason: StrangerText| UpError::Systemctl { command: command.join(" "), reason };
+        let failed =
+            |reason: StrangerText| UpError::Systemctl { command: command.join(" "), reason };
         let mut systemctl = Command::new("systemctl");
         systemctl.arg("--user").args(command).stdin(Stdio::null());
         let output = systemctl.output().map_err(|error| failed(error.to_string().into()))?;
@@ -105,7 +108,8 @@ fn unit(program: &Path, config: &Path) -> String {
 /// A path as a word of a unit (systemd.service(5), systemd.unit(5)).
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
-    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    let text =
+        text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     format!("\"{text}\"")
 }
 

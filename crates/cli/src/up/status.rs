@@ -6,7 +6,10 @@ use serde::Serialize;
 use serde_json::Value;
 use tandem_net::admin::{Address, get};
 use tandem_node::StrangerText;
-use tandem_server::{admin::client::{ClientNow, ClientState}, process};
+use tandem_server::{
+    admin::client::{ClientNow, ClientState},
+    process,
+};
 
 use super::{
     folder::Folder,
@@ -95,7 +98,9 @@ impl fmt::Display for Seen {
             return f.write_str("does not run: `tandem up` starts it");
         };
         write!(f, "process {process}{}", if self.is_unit { ", a unit of systemd" } else { "" })?;
-        let Some(client) = &self.client else { return f.write_str("\ntunnel   unknown: it does not answer") };
+        let Some(client) = &self.client else {
+            return f.write_str("\ntunnel   unknown: it does not answer");
+        };
         let state = match client.state {
             ClientState::Up => "up",
             ClientState::Connecting => "connecting",

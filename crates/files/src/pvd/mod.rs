@@ -206,9 +206,7 @@ fn object(text: &[u8]) -> Result<Map<String, Value>, PvdError> {
     match serde_json::from_slice(text) {
         Ok(Value::Object(document)) => Ok(document),
         Ok(_) => Err(PvdError::Json { line: 1, reason: "no object".into() }),
-        Err(error) => {
-            Err(PvdError::Json { line: error.line(), reason: error.to_string().into() })
-        }
+        Err(error) => Err(PvdError::Json { line: error.line(), reason: error.to_string().into() }),
     }
 }
 

@@ -53,7 +53,8 @@ impl Proxies {
         let place = self.place.get_or_insert_with(|| proxy.place.clone());
         if *place != proxy.place {
             let (host, port) = &proxy.place;
-            let reason = format!("proxy {}: {host}:{port} is a second proxy; one is used", index + 1);
+            let reason =
+                format!("proxy {}: {host}:{port} is a second proxy; one is used", index + 1);
             return left_out.push(reason.into());
         }
         let is_udp = proxy.udp.is_some();
@@ -78,10 +79,7 @@ impl Proxies {
     /// included in the proxy-match array." What the document says nothing of is left to the known proxy.
     pub(super) fn takes_without_rule(&self) -> Carries {
         let any = self.any.unwrap_or(Carries { tcp: false, udp: false });
-        Carries {
-            tcp: any.tcp || self.of_tcp.is_empty(),
-            udp: any.udp || self.of_udp.is_empty(),
-        }
+        Carries { tcp: any.tcp || self.of_tcp.is_empty(), udp: any.udp || self.of_udp.is_empty() }
     }
 }
 

@@ -98,6 +98,7 @@ fn entries<T>(
     if texts.is_empty() {
         return Err(format!("{key} is empty"));
     }
-    let parse = |text: &str| parse(text).ok_or_else(|| format!("{text} in {key} is not understood"));
+    let parse =
+        |text: &str| parse(text).ok_or_else(|| format!("{text} in {key} is not understood"));
     texts.into_iter().map(parse).collect::<Result<_, _>>().map(Some)
 }

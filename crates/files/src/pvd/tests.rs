@@ -79,7 +79,11 @@ fn proxies_of_this_origin_are_used_and_no_others() {
         (udp("http://proxy.example/m{?target_host,target_port}", ""), None, "https"),
         (udp("https://proxy.example/.well-known/pvd", ""), None, "target_host"),
         (udp("proxy.example:443", ""), None, "https"),
-        (r#","proxies":[7,{},{"protocol":"connect-ip","proxy":"x"}]"#.to_owned(), None, "no object"),
+        (
+            r#","proxies":[7,{},{"protocol":"connect-ip","proxy":"x"}]"#.to_owned(),
+            None,
+            "no object",
+        ),
     ] {
         let document = parse(&with(&members)).expect(&members);
         let seen = document.udp.as_ref().map(Template::as_str);

@@ -251,7 +251,10 @@ impl Role for ProxyRole {
             proxy.set_pvd(pvd.clone());
         });
         let ca = self.client_ca.as_ref().map(|_| "CA of clients");
-        Ok(Reloaded { change, what: ca.into_iter().chain(what).chain(self.users.reloaded()).collect() })
+        Ok(Reloaded {
+            change,
+            what: ca.into_iter().chain(what).chain(self.users.reloaded()).collect(),
+        })
     }
 
     fn begin(&self, running: &ProxyRunning, usage: Option<UnixStream>) -> Result<(), ServeError> {

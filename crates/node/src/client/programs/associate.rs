@@ -218,7 +218,13 @@ impl Associations {
                 return;
             }
             if action == Action::Direct {
-                return self.relay_directly((socket, program), (&header, payload), &config, flows, cx);
+                return self.relay_directly(
+                    (socket, program),
+                    (&header, payload),
+                    &config,
+                    flows,
+                    cx,
+                );
             }
             match self.open_flow((socket, program), &header, config, flows, cx) {
                 Ok(flow) => flow,

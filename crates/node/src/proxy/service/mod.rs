@@ -12,7 +12,6 @@ use tandem_wire::{
 };
 
 pub(super) use self::tcp::Tcp;
-pub(super) use crate::race::{Attempt, Further, LookUp, Race};
 use super::{
     FlowId, Proxy, ProxyConfig,
     flow::{End, StreamFate},
@@ -21,6 +20,7 @@ use super::{
     targets::Targets,
     users::{Direction, EachWay},
 };
+pub(super) use crate::race::{Attempt, Further, LookUp, Race};
 use crate::{
     OsError,
     error::RequestError,
