@@ -292,7 +292,7 @@ echo "$*" >> "$HOME/asked"
 case "$*" in
     *restart*)
         line=$(sed -n 's/^ExecStart=//p' "$HOME/.config/systemd/user/tandem-up.service")
-        eval "$line" > "$HOME/log" 2>&1 &
+        sh -c "exec $line" > "$HOME/log" 2>&1 &
         echo $! > "$HOME/pid" ;;
     *disable*) kill "$(cat "$HOME/pid")" ;;
     *is-active*) kill -0 "$(cat "$HOME/pid")" ;;

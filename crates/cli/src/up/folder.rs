@@ -7,7 +7,7 @@ use std::{
     env,
     ffi::OsStr,
     fs, io,
-    os::unix::fs::{DirBuilderExt, symlink},
+    os::unix::fs::{DirBuilderExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 
@@ -115,8 +115,9 @@ impl Folder {
     pub(super) fn put(&self, setup: &Setup) -> Result<(), CliError> {
         self.make()?;
         // It is removed again if the rest fails. Only its owner can look into it.
-        let folder = tempfile::Builder::new().prefix(SETUP).tempdir_in(&self.path);
-        let folder = folder.map_err(CliError::write(&self.path))?;
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(SETUP).permissions(fs::Permissions::from_mode(0o700));
+        let folder = builder.tempdir_in(&self.path).map_err(CliError::write(&self.path))?;
         self.write(folder.path(), setup)?;
         let name = folder.path().file_name().unwrap_or_default().to_owned();
         self.switch(&name)?;
@@ -213,8 +214,6 @@ fn remove_file(file: &Path) -> Result<(), CliError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn setup(text: &str) -> Setup {
