@@ -287,7 +287,7 @@ impl Down {
             ended = Some(format!("{} is stopped", service::UNIT));
         }
         if let Some(process) = service::end(socket.as_deref())? {
-            ended = Some(format!("process {process} has ended"));
+            ended.get_or_insert_with(|| format!("process {process} has ended"));
         }
         text::print(ended.unwrap_or_else(|| "no client runs".to_owned()))?;
         if self.forget {

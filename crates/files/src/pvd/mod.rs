@@ -1,4 +1,4 @@
-//! What a proxy tells of itself: the additional information of a provisioning domain (PvD, [RFC 8801 §4.3]) with the
+//! What a proxy tells of itself: the additional information of a provisioning domain (`PvD`, [RFC 8801 §4.3]) with the
 //! keys of [draft-ietf-intarea-proxy-config], in JSON.
 //!
 //! A client takes it from the proxy that its user has named, and believes it no further: the identifier has to be the

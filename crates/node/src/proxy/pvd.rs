@@ -1,4 +1,4 @@
-//! What a proxy tells of itself: the document of a provisioning domain (PvD, RFC 8801 §4.3) with the keys of
+//! What a proxy tells of itself: the document of a provisioning domain (`PvD`, RFC 8801 §4.3) with the keys of
 //! draft-ietf-intarea-proxy-config, from which a client learns the templates and which targets to send.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};

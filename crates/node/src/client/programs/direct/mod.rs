@@ -205,7 +205,7 @@ impl Direct {
                 let permitted: Vec<_> = found.into_iter().filter(may_reach).collect();
                 if permitted.is_empty() && is_complete {
                     let target = authority_of(&way.target.host, way.target.port).into();
-                    return self.lost(source, ClientError::Ruled { target }, cx);
+                    return Some(self.lost(source, ClientError::Ruled { target }, cx));
                 }
                 let mut race = Box::new(Race::new(cx.now, deadline, way.target.port));
                 race.add(&permitted, deadline);
@@ -216,7 +216,7 @@ impl Direct {
             (Stage::Resolving(_), Err(error)) => {
                 let host = way.target.host.as_str().into();
                 let error = ClientError::Direct(RequestError::Dns { host, error });
-                return self.lost(source, error, cx);
+                return Some(self.lost(source, error, cx));
             }
             (Stage::Reaching(race), found) => {
                 let further = race.look_up().map_or(Further::Nothing, further);
@@ -290,7 +290,7 @@ impl Direct {
             if let Some(error) = race.lost(cx.now) {
                 let target = authority_of(&way.target.host, way.target.port).into();
                 let error = ClientError::Direct(RequestError::Unreachable { target, error });
-                return self.lost(source, error, cx);
+                return Some(self.lost(source, error, cx));
             }
             let Some(peer) = race.due(cx.now) else { break }; // not yet
             let attempt = if matches!(source, Source::Associate(_)) {
@@ -314,9 +314,9 @@ impl Direct {
         source: Source,
         error: ClientError,
         cx: &mut Context<'_>,
-    ) -> Option<Outcome> {
+    ) -> Outcome {
         self.close(source, cx);
-        Some(Outcome { source, result: Err(error) })
+        Outcome { source, result: Err(error) }
     }
 
     fn set_due(&mut self, source: Source, cx: &Context<'_>) {
@@ -348,7 +348,7 @@ impl Direct {
                 Stage::Resolving(_) => {
                     let (host, timeout) = (way.target.host.as_str().into(), cx.limits.dns_timeout);
                     let error = ClientError::Direct(RequestError::DnsTimeout { host, timeout });
-                    lost.extend(self.lost(source, error, cx));
+                    lost.push(self.lost(source, error, cx));
                 }
                 Stage::Reaching(_) => lost.extend(self.advance(source, cx)),
                 Stage::Udp(..) if way.last + cx.limits.flow_idle <= cx.now => {
