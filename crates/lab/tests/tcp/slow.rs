@@ -92,6 +92,24 @@ fn a_program_that_does_not_read_stops_its_own_target_and_nobody_else() {
 }
 
 #[test]
+fn many_programs_that_do_not_read_stop_nobody_else() {
+    const STUCK: u64 = 80;
+    let scenario = fast();
+    scenario.run(|testbed| {
+        serve_both(&scenario, testbed, [Behaviour::Source(8_000_000), Behaviour::Echo]);
+        let tasks = (0..STUCK).map(|number| TcpTask {
+            after: u32::try_from(number).unwrap() * 10 * MS,
+            reading: Reading::Nothing,
+            ..task(0, 10)
+        });
+        program(testbed, 1, tasks.collect());
+        testbed.world.run_for(30 * SECOND);
+        others_go_on(testbed, 1);
+        testbed.world.trace().digest()
+    });
+}
+
+#[test]
 fn a_slow_reader_gets_every_byte_at_its_own_rate() {
     let scenario = Scenario::new(1, 1);
     scenario.run(|testbed| {

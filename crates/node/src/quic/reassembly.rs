@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use tandem_wire::Code;
 
+use super::connection;
+
 /// The most bytes of a held piece to which the next bytes of the stream are appended.
 const PIECE_MAX: usize = 16 * 1024;
 
@@ -38,6 +40,38 @@ impl std::ops::Sub for Held {
 
     fn sub(self, other: Self) -> Self {
         Self { bytes: self.bytes - other.bytes, pieces: self.pieces - other.pieces }
+    }
+}
+
+/// What callers could read of one stream, or of all streams of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unread {
+    /// About how many pieces wait in the engine.
+    waiting: u64,
+    /// How many bytes are held of streams whose next byte is held.
+    pub(super) ready: u64,
+}
+
+impl Unread {
+    pub(super) const NONE: Self = Self { waiting: 0, ready: 0 };
+
+    /// About how many bytes it is.
+    pub(super) const fn bytes(self) -> u64 {
+        self.waiting * connection::PIECE_MAX + self.ready
+    }
+}
+
+impl std::ops::AddAssign for Unread {
+    fn add_assign(&mut self, other: Self) {
+        self.waiting += other.waiting;
+        self.ready += other.ready;
+    }
+}
+
+impl std::ops::SubAssign for Unread {
+    fn sub_assign(&mut self, other: Self) {
+        self.waiting -= other.waiting;
+        self.ready -= other.ready;
     }
 }
 
@@ -80,6 +114,11 @@ impl Reassembly {
     /// Whether the caller could read bytes that are held.
     pub(super) fn is_ready(&self) -> bool {
         self.pieces.contains_key(&self.next)
+    }
+
+    /// What its caller could read.
+    pub(super) fn unread(&self) -> Unread {
+        Unread { waiting: self.waiting, ready: if self.is_ready() { self.bytes } else { 0 } }
     }
 
     /// How much is held.

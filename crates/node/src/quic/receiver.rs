@@ -8,9 +8,10 @@
 //! are therefore subtracted from the window of the connection, so that it bounds their sum. A
 //! stream's bytes are taken out of order only until its gaps are closed, so that the stream's window
 //! bounds what waits for a slow caller. The connection's window grows by what waits, so that one slow
-//! caller does not stop the others.
+//! caller does not stop the others. What waits in too many pieces for the engine is taken as well, and counts as if it
+//! still waited there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use noq_proto::{Chunk, Chunks, ReadError, VarInt};
 use tandem_wire::Code;
@@ -18,9 +19,8 @@ use tandem_wire::Code;
 use super::{
     StreamId,
     config::{CONTINUATION_LEN, CONTINUATIONS_MAX, STREAM_RECEIVE_WINDOW, Windows},
-    connection::PIECE_MAX,
     convert::to_noq,
-    reassembly::{Held, Reassembly},
+    reassembly::{Held, Reassembly, Unread},
 };
 use crate::impossible::impossible;
 
@@ -69,8 +69,8 @@ pub(super) struct Receiver {
     streams: BTreeMap<StreamId, Box<Reassembly>>,
     /// What is held of all streams.
     held: Held,
-    /// About how many pieces of all streams wait in the engine.
-    waiting: u64,
+    /// What all streams together have for their callers.
+    unread: Unread,
     /// The window of the connection at its beginning.
     first: u64,
     /// How many bytes the caller got of all streams.
@@ -81,6 +81,8 @@ pub(super) struct Receiver {
     is_paused: bool,
     /// The window of the connection in the engine.
     window: u64,
+    /// How many bytes the caller had got when the engine last announced the window for certain.
+    announced: u64,
     /// How many pieces were taken from the engine.
     pub(super) taken: u64,
 }
@@ -94,11 +96,12 @@ impl Receiver {
             may_grow: window > stream,
             streams: BTreeMap::new(),
             held: Held { bytes: 0, pieces: 0 },
-            waiting: 0,
+            unread: Unread::NONE,
             first: window,
             delivered: 0,
             is_paused: false,
             window,
+            announced: 0,
             taken: 0,
         }
     }
@@ -110,10 +113,10 @@ impl Receiver {
         stream: StreamId,
         max: usize,
     ) -> Read {
-        let held_max = self.base();
+        let held_max = self.held_max();
         let reassembly = self.streams.entry(stream).or_default();
         let others = self.held - reassembly.held();
-        self.waiting -= reassembly.waiting;
+        self.unread -= reassembly.unread();
         let mut taking = Taking { reassembly, others, held_max, taken: &mut self.taken };
         let read = taking.read(engine, stream, max);
         if let Read::Data(data) = &read {
@@ -122,7 +125,7 @@ impl Receiver {
         }
         if matches!(read, Read::Data(_) | Read::Blocked) {
             self.held = others + reassembly.held();
-            self.waiting += reassembly.waiting;
+            self.unread += reassembly.unread();
         } else {
             self.held = others;
             self.streams.remove(&stream);
@@ -137,44 +140,55 @@ impl Receiver {
     /// It must be called after each packet while [`Self::has_held`], because the engine joins small
     /// pieces when many wait in it (see [`WAITING_MAX`]).
     pub(super) fn on_readable(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
-        let held_max = self.base();
-        let Some(reassembly) = self.streams.get_mut(&stream) else { return }; // it is read in order
+        let held_max = self.held_max();
+        let reassembly = match self.streams.entry(stream) {
+            Entry::Occupied(known) => known.into_mut(),
+            // Nobody has read it yet. What comes counts nevertheless, unless the stream has ended.
+            Entry::Vacant(new) => match engine.recv_stream(to_noq(stream)).is_ordered() {
+                Ok(_) => new.insert(Box::default()),
+                Err(_) => return,
+            },
+        };
         let others = self.held - reassembly.held();
-        self.waiting -= reassembly.waiting;
+        self.unread -= reassembly.unread();
         reassembly.waiting += 1;
-        if reassembly.has_gap() {
-            let mut taking = Taking { reassembly, others, held_max, taken: &mut self.taken };
+        let mut taking = Taking { reassembly, others, held_max, taken: &mut self.taken };
+        if taking.reassembly.has_gap() {
             taking.fill_gap(engine, stream);
         }
+        let has_excess = reassembly.waiting > UNREAD_PIECES_MAX;
         self.held = others + reassembly.held();
-        self.waiting += reassembly.waiting;
-        if !self.may_grow && reassembly.waiting > UNREAD_PIECES_MAX {
+        self.unread += reassembly.unread();
+        if has_excess {
             self.take_excess(engine, stream);
         }
         self.update_window(engine);
     }
 
-    /// Takes pieces of a stream of which the engine bears no more, because its caller reads nothing.
+    /// Takes pieces of a stream of which the engine bears no more, because its caller reads nothing. A window that does
+    /// not grow by them becomes small, so that the peer stops.
     fn take_excess(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
-        self.is_paused = true;
-        // Before anything is taken, because the engine gives credit for what is taken.
-        self.update_window(engine);
-        let held_max = self.base();
+        if !self.may_grow {
+            self.is_paused = true;
+            // Before anything is taken, because the engine gives credit for what is taken.
+            self.update_window(engine);
+        }
+        let held_max = self.held_max();
         let Some(reassembly) = self.streams.get_mut(&stream) else {
-            return impossible("the caller has looked at the stream");
+            return impossible("something has arrived on the stream");
         };
         let others = self.held - reassembly.held();
-        self.waiting -= reassembly.waiting;
+        self.unread -= reassembly.unread();
         Taking { reassembly, others, held_max, taken: &mut self.taken }.take_excess(engine, stream);
         self.held = others + reassembly.held();
-        self.waiting += reassembly.waiting;
+        self.unread += reassembly.unread();
     }
 
     /// Forgets a stream that this end stopped.
     pub(super) fn forget(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
         if let Some(reassembly) = self.streams.remove(&stream) {
             self.held = self.held - reassembly.held();
-            self.waiting -= reassembly.waiting;
+            self.unread -= reassembly.unread();
             self.update_window(engine);
         }
     }
@@ -182,10 +196,10 @@ impl Receiver {
     /// The stream of which most waits, if all streams together have more than the connection's window
     /// grows by.
     pub(super) fn stalled(&self) -> Option<StreamId> {
-        if self.waiting * PIECE_MAX <= UNREAD_MAX {
+        if self.unread.bytes() <= UNREAD_MAX {
             return None;
         }
-        self.streams.iter().max_by_key(|(_, it)| it.waiting).map(|(&stream, _)| stream)
+        self.streams.iter().max_by_key(|(_, it)| it.unread().bytes()).map(|(&stream, _)| stream)
     }
 
     /// Whether any bytes are held, so that [`Self::on_readable`] must be called after each packet.
@@ -203,24 +217,45 @@ impl Receiver {
         self.first + self.delivered.min(self.first)
     }
 
+    /// How many bytes of all streams may be held for callers that read nothing.
+    fn held_max(&self) -> u64 {
+        self.base() + self.growth()
+    }
+
+    /// By how much the connection's window may grow by what waits for callers.
+    const fn growth(&self) -> u64 {
+        if self.may_grow { UNREAD_MAX } else { 0 }
+    }
+
     /// Updates the connection's window, in steps of an eighth. It is at first what the connection began
     /// with, and grows to twice as much with what the caller takes. Held bytes are subtracted, because
     /// the engine has granted credit for them already. No credit is given for bytes that may become more
-    /// pieces than are held. Bytes that wait in the engine are added, up to a bound, so that a stream that
+    /// pieces than are held. Bytes that wait for their callers are added, up to a bound, so that a stream that
     /// is not read does not stop the others.
     fn update_window(&mut self, engine: &mut noq_proto::Connection) {
         let step = self.first / 8;
-        let growth = if self.may_grow { UNREAD_MAX } else { 0 };
-        let unread = (self.waiting * PIECE_MAX).min(growth);
+        let unread = self.unread.bytes().min(self.growth());
         let room = PIECES_MAX.saturating_sub(self.held.pieces) * BYTES_PER_PIECE;
-        let usual = self.base().saturating_sub(self.held.bytes).max(step);
+        let behind_gaps = self.held.bytes - if self.may_grow { self.unread.ready } else { 0 };
+        let usual = self.base().saturating_sub(behind_gaps).max(step);
         let window = if self.is_paused { step } else { usual }.min(room) + unread;
         // While the caller reads nothing, the window is exact, so that what may still come fits the engine.
         if window.abs_diff(self.window) >= step || (self.is_paused && window != self.window) {
             self.window = window;
-            engine.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));
+            set_window(engine, window);
+        }
+        // The engine announces credit in eighths of its window, which unread bytes may have made larger than what is
+        // left of it for others. It announces a window that it is told to be larger at once.
+        if self.window > 2 * self.first && self.delivered - self.announced >= step {
+            self.announced = self.delivered;
+            set_window(engine, self.window - 1);
+            set_window(engine, self.window);
         }
     }
+}
+
+fn set_window(engine: &mut noq_proto::Connection, window: u64) {
+    engine.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));
 }
 
 /// Takes the bytes of one stream from the engine.

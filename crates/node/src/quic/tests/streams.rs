@@ -1,7 +1,7 @@
 //! Streams over paths that lose packets, and readers that are slow.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -36,18 +36,24 @@ struct Pair {
     sent: u64,
     random: StdRng,
     is_connected: bool,
-    /// Whether the server knows of a stream.
-    is_opened: bool,
+    /// The streams of which the server knows.
+    opened: BTreeSet<StreamId>,
     end: Option<Closed>,
 }
 
 impl Pair {
-    #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+    /// All streams together have the window of one stream.
     fn connected(window: u64) -> Self {
+        Self::with_window(Some(window))
+    }
+
+    /// `None`: the windows of a proxy's and a client's tunnels, where all streams together have more than one.
+    #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+    fn with_window(window: Option<u64>) -> Self {
         let (server_tls, client_tls) = tls();
         let transport = Transport {
             controller: ControllerName::Off.into(),
-            receive_window: Some(ByteCount::new(window)),
+            receive_window: window.map(ByteCount::new),
             ..Transport::default()
         };
         let limits = Limits::default();
@@ -67,7 +73,7 @@ impl Pair {
             sent: 0,
             random: StdRng::seed_from_u64(3),
             is_connected: false,
-            is_opened: false,
+            opened: BTreeSet::new(),
             end: None,
         };
         while !pair.is_connected || !pair.packets.is_empty() {
@@ -97,6 +103,36 @@ impl Pair {
         }
     }
 
+    /// The client writes pieces that leave in packets of their own.
+    fn write_pieces(&mut self, stream: StreamId, data: &[u8], len: usize) {
+        for piece in data.chunks(len) {
+            let mut piece = Bytes::copy_from_slice(piece);
+            while !piece.is_empty() {
+                self.client().write(stream, &mut piece).unwrap();
+                self.step();
+            }
+        }
+    }
+
+    /// Sends this on a new stream, and reads it to its end at once.
+    fn transfer(&mut self, sent: &Bytes) {
+        let mut unsent = sent.clone();
+        let stream = self.open(&mut unsent);
+        let mut read = Vec::new();
+        let end = self.now + Duration::from_secs(10);
+        while self.now < end && self.end.is_none() {
+            self.step();
+            if !unsent.is_empty() {
+                self.write(stream, &mut unsent);
+            }
+            if self.read(stream, &mut read) {
+                break;
+            }
+        }
+        assert!(self.end.is_none(), "{:?}", self.end);
+        assert!(read == *sent, "{} of {} bytes", read.len(), sent.len());
+    }
+
     fn collect(&mut self) {
         for (index, side) in self.sides.iter_mut().enumerate() {
             while let Some((id, event)) = side.poll_event() {
@@ -104,7 +140,9 @@ impl Pair {
                 match event {
                     Event::Lost(closed) => self.end = Some(closed),
                     Event::Connected if index == CLIENT => self.is_connected = true,
-                    Event::Opened(_) => self.is_opened = true,
+                    Event::Opened(stream) => {
+                        self.opened.insert(stream);
+                    }
                     _ => {}
                 }
             }
@@ -182,7 +220,7 @@ impl Pair {
 
     /// Reads what there is. `true`: the stream has ended.
     fn read(&mut self, stream: StreamId, read: &mut Vec<u8>) -> bool {
-        while self.is_opened {
+        while self.opened.contains(&stream) {
             match self.server().read(stream, 64 * 1024) {
                 Read::Data(data) => read.extend_from_slice(&data),
                 Read::Blocked => return false,
@@ -401,5 +439,35 @@ fn a_stream_that_ends_makes_room_for_another_one_at_once() {
         wait(&mut pair);
         let next = pair.client().open(Direction::Bidirectional).expect("there is room");
         pair.write(next, &mut Bytes::from_static(b"x"));
+    }
+}
+
+#[test]
+fn a_paused_reader_of_small_pieces_keeps_its_connection_and_stops_nobody() {
+    // A window of 2 MB holds more pieces of 600 bytes than the engine bears.
+    for (len, pieces) in [(100, 20_000), (600, 6_000)] {
+        let mut pair = Pair::with_window(None);
+        let sent = contents(len * pieces);
+        let paused = pair.client().open(Direction::Bidirectional).unwrap();
+        pair.write_pieces(paused, &sent, len);
+        assert!(pair.end.is_none(), "pieces of {len} bytes: {:?}", pair.end);
+        pair.transfer(&contents(40_000_000));
+        let mut read = Vec::new();
+        pair.read(paused, &mut read);
+        assert!(read == sent, "pieces of {len} bytes: {} of {}", read.len(), sent.len());
+    }
+}
+
+#[test]
+fn streams_that_nobody_has_read_yet_leave_room_for_others() {
+    let mut pair = Pair::with_window(None);
+    for _ in 0..30 {
+        let mut unsent = contents(2_000_000);
+        let unread = pair.open(&mut unsent);
+        pair.run_for(Duration::from_secs(1), unread, &mut unsent);
+        assert!(unsent.is_empty(), "{} bytes have no room", unsent.len());
+    }
+    for _ in 0..20 {
+        pair.transfer(&contents(4_000_000));
     }
 }
