@@ -3,7 +3,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::SystemTime,
 };
 
 use serde::Serialize;
@@ -13,7 +12,8 @@ use tandem_files::{
     rules,
 };
 use tandem_node::client::{Template, rules::Rules};
-use tandem_server::files::FileError;
+use tandem_server::{files::FileError, users::unix};
+use time::OffsetDateTime;
 
 use crate::{config::RuleArg, error::ConfigError, text};
 
@@ -105,7 +105,7 @@ fn read_document(file: &Path, proxy: &Template) -> Result<Option<Document>, Conf
     let text = read(file, LEN_MAX as u64)?;
     let origins = [Origin::of(proxy)];
     // Whoever has put the file there says that it is of this proxy.
-    let expected = Expected { host: None, origins: &origins, now: SystemTime::now().into() };
+    let expected = Expected { host: None, origins: &origins, now: now() };
     match Document::parse(&text, expected) {
         Ok(document) => Ok(Some(document)),
         Err(error @ PvdError::Expired { .. }) => {
@@ -117,6 +117,11 @@ fn read_document(file: &Path, proxy: &Template) -> Result<Option<Document>, Conf
         }
         Err(error) => Err(FileError::Pvd { file: file.to_owned(), error }.into()),
     }
+}
+
+/// The present time.
+pub(crate) fn now() -> OffsetDateTime {
+    OffsetDateTime::UNIX_EPOCH + unix()
 }
 
 fn read(file: &Path, max: u64) -> Result<Vec<u8>, ConfigError> {

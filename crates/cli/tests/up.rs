@@ -224,11 +224,11 @@ fn a_link_names_a_proxy_without_a_domain() {
     );
     let fingerprint = fingerprint(&scene.path("dev/cert.pem"));
     let link = format!("tandem://alice:{TOKEN}@{}?sha256={fingerprint}", proxy.address);
-    let line = "up - --listen 127.0.0.1:0 --foreground";
-    let mut up = command(&scene, line);
+    let up_line = "up - --listen 127.0.0.1:0 --foreground";
+    let mut up = command(&scene, up_line);
     let input = scene.write("input", format!("{link}\n"));
     up.stdin(fs::File::open(input).unwrap());
-    let client = Server::start(up, line);
+    let client = Server::start(up, up_line);
     client.says("tunnel up");
     assert!(!client.said.contains(TOKEN), "{}", client.said);
     let config = scene.path("home/.config/tandem/current/client.toml");

@@ -107,7 +107,7 @@ impl Folder {
         let has = |(name, text): &(&str, String)| {
             fs::read_to_string(current.join(name)).is_ok_and(|it| it == *text || is_same(&it, text))
         };
-        let count = fs::read_dir(&current).map_or(0, |entries| entries.count());
+        let count = fs::read_dir(&current).map_or(0, Iterator::count);
         count == setup.files.len() && setup.files.iter().all(has)
     }
 
@@ -121,7 +121,7 @@ impl Folder {
         self.write(folder.path(), setup)?;
         let name = folder.path().file_name().unwrap_or_default().to_owned();
         self.switch(&name)?;
-        let _ = folder.keep();
+        drop(folder.keep()); // it is in force, and only its path is dropped
         self.remove_others(Some(&name))
     }
 

@@ -129,7 +129,7 @@ impl Up {
         let (token, answer_ms) = runtime.block_on(self.token(&plan, &offer))?;
         drop(runtime);
         let proxy = plan.link.authority();
-        let setup = plan.setup(&offer, token.as_ref(), folder.socket())?;
+        let setup = plan.setup(&offer, token.as_ref(), folder.socket().as_deref())?;
         for line in offer.said() {
             text::say(line);
         }
@@ -249,15 +249,15 @@ fn parse_name(text: &str) -> Result<Link, UpError> {
     // An https URL may have a secret path. User and password are for links only, and their errors would show them.
     let bare = trimmed.strip_prefix("https://").unwrap_or(trimmed);
     let is_other_scheme = bare.contains("://");
-    let refused = |_| {
+    let refused = || {
         let shown =
             if bare.contains('@') || bare.contains('/') { "what was named" } else { trimmed };
         UpError::Name(shown.into())
     };
     if is_other_scheme || bare.contains(['@', '?', '#', '{']) {
-        return Err(refused(()));
+        return Err(refused());
     }
-    format!("tandem://{}", bare.trim_end_matches('/')).parse().map_err(|_| refused(()))
+    format!("tandem://{}", bare.trim_end_matches('/')).parse().map_err(|_| refused())
 }
 
 const DOWN_EXAMPLES: &str = "\

@@ -1,6 +1,9 @@
 //! What a setup is made from: what the user has named, and what the proxy has told.
 
-use std::{fs, path::PathBuf, time::SystemTime};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use tandem_files::pvd::{self, Document, Expected, Origin, PvdError};
 use tandem_node::{
@@ -24,6 +27,7 @@ use crate::{
     hops,
     link::{Fingerprint, Link},
     ping,
+    rules::now,
     tls::{ClientTls, ClientTlsSetup},
 };
 
@@ -104,10 +108,9 @@ impl Plan {
 
     /// The template of a proxy that tells nothing.
     fn usual_template(&self) -> Result<Template, CliError> {
-        let (authority, prefix) = (self.link.authority(), self.prefix());
         let path = "/.well-known/masque/udp/{target_host}/{target_port}/";
-        let template = Template::parse(&format!("https://{authority}{prefix}{path}"));
-        template.map_err(|_| UpError::Name(authority.into()).into())
+        let template = Template::parse(&format!("{}{path}", self.link.via()));
+        template.map_err(|_| UpError::Name(self.link.authority().into()).into())
     }
 
     /// Asks the proxy what it tells of itself.
@@ -125,8 +128,8 @@ impl Plan {
         let refused = |error| UpError::Document { proxy: self.link.authority(), error };
         let mut origins = vec![Origin::of(&usual)];
         origins.extend(self.also.iter().cloned());
-        let now = SystemTime::now().into();
-        let expected = Expected { host: Some(self.link.host()), origins: &origins, now };
+        let (host, now) = (Some(self.link.host()), now());
+        let expected = Expected { host, origins: &origins, now };
         let Document { udp, rules, left_out, .. } =
             Document::parse(&body, expected).map_err(refused)?;
         let not_utf8 = |_| refused(PvdError::Json { line: 1, reason: "it is not UTF-8".into() });
@@ -151,7 +154,7 @@ impl Plan {
         &self,
         offer: &Offer,
         token: Option<&Token>,
-        socket: Option<PathBuf>,
+        socket: Option<&Path>,
     ) -> Result<Setup, CliError> {
         let text = |value: &str| Value::from(value);
         let mut lines = vec![
@@ -174,13 +177,14 @@ impl Plan {
             lines.push(("ca", text("ca.pem")));
             files.push(("ca.pem", ca.clone()));
         }
-        if let Some(socket) = socket.as_deref().and_then(|socket| socket.to_str()) {
+        if let Some(socket) = socket.and_then(Path::to_str) {
             lines.push(("admin", text(&format!("unix:{socket}"))));
         }
         let mut config =
             "# Written by `tandem up`, which replaces it: change nothing here.\n".to_owned();
         for (key, value) in lines {
-            config += &format!("{key} = {value}\n");
+            let line = format!("{key} = {value}\n");
+            config.push_str(&line);
         }
         files.push(("client.toml", config));
         files.push(("up.json", self.kept(token)?));

@@ -41,7 +41,7 @@ impl Systemd {
         let base =
             absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
         let systemd = Self { unit: base.join("systemd/user").join(UNIT) };
-        systemd.ctl(&["show-environment"]).is_ok().then_some(systemd)
+        Self::ctl(&["show-environment"]).is_ok().then_some(systemd)
     }
 
     /// Whether the unit was written.
@@ -51,7 +51,7 @@ impl Systemd {
 
     /// Whether the unit runs.
     pub(super) fn is_active(&self) -> bool {
-        self.has_unit() && self.ctl(&["--quiet", "is-active", UNIT]).is_ok()
+        self.has_unit() && Self::ctl(&["--quiet", "is-active", UNIT]).is_ok()
     }
 
     /// Writes the unit and starts it, now and with the user's session.
@@ -62,19 +62,19 @@ impl Systemd {
         let next = self.unit.with_extension("service.next");
         fs::write(&next, unit(&program, config)).map_err(CliError::write(&next))?;
         fs::rename(&next, &self.unit).map_err(CliError::write(&self.unit))?;
-        self.ctl(&["daemon-reload"])?;
-        self.ctl(&["--quiet", "enable", UNIT])?;
-        Ok(self.ctl(&["restart", UNIT])?)
+        Self::ctl(&["daemon-reload"])?;
+        Self::ctl(&["--quiet", "enable", UNIT])?;
+        Ok(Self::ctl(&["restart", UNIT])?)
     }
 
     /// Stops the unit and removes it.
     pub(super) fn stop(&self) -> Result<(), CliError> {
-        self.ctl(&["--quiet", "disable", "--now", UNIT])?;
+        Self::ctl(&["--quiet", "disable", "--now", UNIT])?;
         fs::remove_file(&self.unit).map_err(CliError::write(&self.unit))?;
-        Ok(self.ctl(&["daemon-reload"])?)
+        Ok(Self::ctl(&["daemon-reload"])?)
     }
 
-    fn ctl(&self, command: &[&str]) -> Result<(), UpError> {
+    fn ctl(command: &[&str]) -> Result<(), UpError> {
         let failed =
             |reason: StrangerText| UpError::Systemctl { command: command.join(" "), reason };
         let mut systemctl = Command::new("systemctl");

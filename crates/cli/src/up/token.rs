@@ -56,7 +56,7 @@ mod tests {
         ] {
             let token = parse(text).map_err(|_| ());
             let token = token.as_ref().map(|it| it.as_ref().map(Token::reveal));
-            assert_eq!(token.map_err(|()| ()), expected, "{text:?}");
+            assert_eq!(token.map_err(|error| *error), expected, "{text:?}");
         }
     }
 }

@@ -309,12 +309,7 @@ impl Direct {
     }
 
     /// Forgets a way that cannot be opened.
-    fn lost(
-        &mut self,
-        source: Source,
-        error: ClientError,
-        cx: &mut Context<'_>,
-    ) -> Outcome {
+    fn lost(&mut self, source: Source, error: ClientError, cx: &mut Context<'_>) -> Outcome {
         self.close(source, cx);
         Outcome { source, result: Err(error) }
     }

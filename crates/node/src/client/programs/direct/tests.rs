@@ -65,9 +65,9 @@ impl Bed {
     /// The next attempt to reach a target.
     fn attempt(&mut self) -> (TcpId, String) {
         loop {
-            match tcp_output(&mut self.client).expect("an attempt") {
-                TcpOutput::Connect { tcp, peer, .. } => return (tcp, peer.to_string()),
-                _ => continue,
+            let output = tcp_output(&mut self.client).expect("an attempt");
+            if let TcpOutput::Connect { tcp, peer, .. } = output {
+                return (tcp, peer.to_string());
             }
         }
     }
