@@ -256,7 +256,7 @@ fn tests_read_command_lines_without_the_variables_and_the_terminal_of_their_call
 
 /// Types that cannot show misleading text: numbers, addresses, names from fixed lists, messages of the operating
 /// system, and text that is already escaped.
-const HARMLESS: [&str; 35] = [
+const HARMLESS: [&str; 36] = [
     "ResponseCode",
     "OsError",
     "bool",
@@ -265,6 +265,7 @@ const HARMLESS: [&str; 35] = [
     "u16",
     "u32",
     "u64",
+    "i32",
     "i64",
     "usize",
     "Duration",

@@ -1,3 +1,6 @@
+use proptest::{prop_assert, prop_assert_eq, proptest};
+use tandem_wire::Template;
+
 use super::*;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -99,9 +102,7 @@ fn the_proxy_is_named_as_via_names_it() {
 }
 
 #[test]
-fn a_link_that_is_cut_or_odd_is_refused_with_the_reason() {
-    let hex = |text: &str| text.replace("HEX", HEX);
-    let digits = |digits, others| LinkError::Fingerprint { digits, others };
+fn a_wrong_host_or_port_is_refused_with_the_reason() {
     for (text, expected) in [
         ("", LinkError::Scheme),
         ("tandem", LinkError::Scheme),
@@ -135,6 +136,16 @@ fn a_link_that_is_cut_or_odd_is_refused_with_the_reason() {
         ("tandem://p.example:0", LinkError::Port),
         ("tandem://p.example:65536", LinkError::Port),
         ("tandem://p.example:+1", LinkError::Port),
+    ] {
+        assert_eq!(text.parse::<Link>(), Err(expected), "{text:?}");
+    }
+}
+
+#[test]
+fn other_parts_that_are_cut_or_odd_are_refused_with_the_reason() {
+    let hex = |text: &str| text.replace("HEX", HEX);
+    let digits = |digits, others| LinkError::Fingerprint { digits, others };
+    for (text, expected) in [
         // The token has a slash that is not encoded, or no @ behind it.
         ("tandem://alice:0123/456789abcdef@p.example", LinkError::Port),
         ("tandem://alice:1234/56789abcdef01@p.example", LinkError::Path),
@@ -217,6 +228,41 @@ fn neither_a_link_nor_an_error_shows_the_token_or_the_path() {
         let error = whole.replacen(from, to, 1).parse::<Link>().unwrap_err();
         for shown in [error.to_string(), format!("{error:?}")] {
             assert!(!has_secret(&shown), "{from:?} as {to:?}: {shown}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_link_says_is_read_again(
+        name in proptest::option::of("[!-~]{1,40}"),
+        token in proptest::option::of("[A-Za-z0-9._~+/-]{16,60}={0,2}"),
+        host in "[a-z][a-z0-9]{0,9}(\\.[a-z][a-z0-9]{0,9}){0,3}|([1-9]{1,2}\\.){3}[1-9]|fd00::[1-9a-f]{1,4}",
+        port in 1..=u16::MAX,
+        path in "(/[A-Za-z0-9_~!$&'()*+,;=:-]{1,9}){0,3}/?",
+        fingerprint in proptest::option::of(proptest::array::uniform32(0_u8..)),
+    ) {
+        let mut link = Link::new(&host, port).unwrap().with_secret_path(&path).unwrap();
+        // A name alone that looks like a token is the only one that has no link.
+        let is_token = |name: &String| token.is_none() && Token::parse(name).is_ok();
+        link = link.with_name(name.filter(|name| !is_token(name)).as_deref()).unwrap();
+        if let Some(token) = token {
+            link = link.with_token(Token::parse(&token).unwrap());
+        }
+        if let Some(fingerprint) = fingerprint {
+            link = link.with_fingerprint(Fingerprint(fingerprint));
+        }
+        prop_assert_eq!(link.reveal().parse(), Ok(link.clone()));
+        let proxy = Template::of_proxy(&format!("https://{}", link.authority()));
+        prop_assert!(proxy.is_ok(), "{:?}", link);
+    }
+
+    #[test]
+    fn no_text_panics_and_what_is_read_is_written_as_itself(
+        text in "tandem://[!-~]{0,40}|tandem://([a-z:@/?#%=.0-9]|\\[|\\]|sha256=|\\PC){0,30}",
+    ) {
+        if let Ok(link) = text.parse::<Link>() {
+            prop_assert_eq!(link.reveal().parse(), Ok(link));
         }
     }
 }

@@ -75,8 +75,8 @@ impl Proxies {
         Carries { tcp: has(&self.of_tcp), udp: has(&self.of_udp) }
     }
 
-    /// What the proxy takes without a rule. The draft, §3.1: proxies with identifiers "MUST NOT be used if they are not
-    /// included in the proxy-match array." What the document says nothing of is left to the known proxy.
+    /// What the proxy takes without a rule. The draft, §3.1: proxies with identifiers "MUST NOT be used if they are
+    /// not included in the proxy-match array." What the document says nothing of is left to the known proxy.
     pub(super) fn takes_without_rule(&self) -> Carries {
         let any = self.any.unwrap_or(Carries { tcp: false, udp: false });
         Carries { tcp: any.tcp || self.of_tcp.is_empty(), udp: any.udp || self.of_udp.is_empty() }

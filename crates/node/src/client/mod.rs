@@ -474,14 +474,6 @@ impl Client {
         self.continue_end(now)
     }
 
-    /// The next datagram between programs and targets that are reached without the tunnel.
-    fn poll_direct(&mut self, buf: &mut Vec<u8>) -> Option<Output> {
-        match &mut self.work {
-            Work::Programs(programs) => programs.poll_direct(buf),
-            Work::Transfer(_) => None,
-        }
-    }
-
     /// Asks the programs for bytes whose streams have sent most of what they had. Returns whether there was one.
     fn pull(&mut self, now: Instant) -> bool {
         let has_drained = self.chain.hops.last().is_some_and(|hop| hop.tunnel.has_drained());

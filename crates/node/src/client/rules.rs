@@ -178,8 +178,8 @@ pub struct Decision<'a> {
 ///
 /// They are asked in this order, and the first that matches decides: this host itself is reached directly; then come
 /// the rules of the user; then the private addresses and names of the network around, which are reached directly; then
-/// the rules of the proxy's document; and then [`Self::otherwise`]. So a document can send no packet to this host or its
-/// network through the tunnel, and cannot change what the user has said.
+/// the rules of the proxy's document; and then [`Self::otherwise`]. So a document can send no packet to this host or
+/// its network through the tunnel, and cannot change what the user has said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The rules of the user.

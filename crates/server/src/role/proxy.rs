@@ -122,7 +122,8 @@ impl ProxyRole {
         self.users.access_setting().or(client_ca)
     }
 
-    /// What it tells of itself. A template that is not the usual one may be a secret, so that only the operator tells it.
+    /// What it tells of itself. A template that is not the usual one may be a secret, so that only the operator tells
+    /// it.
     fn pvd(&self) -> Result<Pvd, FileError> {
         match &self.pvd {
             Some(_) | None if self.no_pvd => Ok(Pvd::Nothing),
