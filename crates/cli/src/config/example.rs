@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 55] = [
+const EXAMPLES: [(&str, &[&str]); 59] = [
     ("acme-ca", &["acme-ca.pem"]),
     ("acme-contact", &["admin@proxy.example"]),
     ("acme-directory", &["https://acme.example/directory"]),
