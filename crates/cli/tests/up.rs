@@ -207,6 +207,32 @@ fn what_cannot_be_used_is_told_and_nothing_is_written() {
     assert!(text(&output.stderr).contains("HOME"), "{}", text(&output.stderr));
 }
 
+#[test]
+fn documents_that_cannot_be_used_and_servers_that_are_no_proxies_are_told() {
+    let scene = Scene::new();
+    let document = |members: &str| {
+        let begin =
+            "{\"identifier\":\"127.0.0.1\",\"expires\":\"2099-01-01T00:00:00Z\",\"prefixes\":[]";
+        format!("{begin}{members}}}")
+    };
+    scene.write("root/.well-known/pvd", document(""));
+    let origin = scene.origin();
+    let line = format!("up {} --ca origin.pem --foreground", origin.address);
+    let fails = |document: &str, words: &[&str]| {
+        scene.write("root/.well-known/pvd", document);
+        fails(&scene, (&line, TOKEN), 1, words);
+    };
+    fails(&"a".repeat(70_000), &["more than 65536 bytes", "--no-pvd"]);
+    fails("<html>", &["not JSON"]);
+    fails(&document("").replace("127.0.0.1", "127.0.0.2"), &["about 127.0.0.2, not about"]);
+    fails(&document("").replace("127.0.0.1", "\\u001b[2J"), &["about \\u{1b}[2J, not"]);
+    fails(&document("").replace("2099", "2019"), &["expired at 2019-01-01"]);
+    fails(&document(""), &["does not support", "CONNECT-UDP proxy"]);
+    fs::remove_file(scene.path("root/.well-known/pvd")).unwrap();
+    fs::create_dir(scene.path("root/.well-known/pvd")).unwrap();
+    self::fails(&scene, (&line, TOKEN), 1, &["elsewhere", "no redirect is followed"]);
+}
+
 /// The fingerprint of the only certificate in a PEM file, as the program prints fingerprints.
 fn fingerprint(pem: &PathBuf) -> String {
     let pem = fs::read(pem).unwrap();

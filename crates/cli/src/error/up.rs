@@ -53,6 +53,14 @@ pub(crate) enum UpError {
         /// The error.
         error: PvdError,
     },
+    /// What the proxy tells of itself is said to be elsewhere.
+    #[error(
+        "{proxy} says that what it tells of itself is elsewhere, and no redirect is followed there; --no-pvd goes without it"
+    )]
+    Redirected {
+        /// The proxy.
+        proxy: String,
+    },
     /// The proxy asks for a token, and there is none.
     #[error(
         "{proxy} asks for a token: give a link, --token-file FILE, or write it to standard input"

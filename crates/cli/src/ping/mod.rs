@@ -120,15 +120,13 @@ struct Plan {
     is_shown: bool,
 }
 
-/// Asks a proxy once whether it answers and accepts the token. Says nothing. Returns how long the answer took, in
+/// Asks a proxy once whether it carries UDP and accepts the token. Says nothing. Returns how long the answer took, in
 /// milliseconds.
 pub(crate) async fn ask_once(hop: HopConfig, limits: Limits) -> Result<f64, CliError> {
     let plan = Plan { target: None, count: 1, interval: INTERVAL, wait: WAIT, is_shown: false };
     let (hops, task) = (vec![hop], Task::Forward(Vec::new()));
     let node = Client::new(ClientConfig { hops, task, limits, seed: None });
-    let mut node = node.map_err(TransferError::from)?;
-    node.only_probes();
-    let (summary, end) = probe(node, plan, 1).await?;
+    let (summary, end) = probe(node.map_err(TransferError::from)?, plan, 1).await?;
     end.map_err(|error| TransferError::Client { error })?;
     Ok(summary.mean_ms())
 }

@@ -16,7 +16,7 @@ use tandem_node::{
 use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
-    error::{CliError, TransferError},
+    error::{CliError, TransferError, UpError},
     through::run_until,
 };
 
@@ -56,6 +56,9 @@ pub(super) async fn fetch(
         Some(Ok(())) => Ok(Some(body)),
         // RFC 9110: what does not exist, or is not served so. Proxies of others answer so to all but CONNECT.
         Some(Err(ClientError::Status { status: 400..=499 | 501, .. })) => Ok(None),
+        Some(Err(ClientError::Redirected { .. })) => {
+            return Err(UpError::Redirected { proxy: format!("{host}:{port}") }.into());
+        }
         Some(Err(error)) => Err(error),
         None => Err(silent()),
     }

@@ -132,7 +132,7 @@ impl Plan {
         let expected = Expected { host, origins: &origins, now };
         let Document { udp, rules, left_out, .. } =
             Document::parse(&body, expected).map_err(refused)?;
-        let not_utf8 = |_| refused(PvdError::Json { line: 1, reason: "it is not UTF-8".into() });
+        let not_utf8 = |_| refused(PvdError::Json("it is not UTF-8".into()));
         let text = String::from_utf8(body).map_err(not_utf8)?;
         let text = Some(text);
         Ok(Offer { template: udp.unwrap_or(usual), text, rules, left_out })

@@ -100,19 +100,11 @@ pub struct Document {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PvdError {
     /// It is too long.
-    #[error("it has {len} bytes; {LEN_MAX} are allowed")]
-    TooLong {
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// It is no JSON.
-    #[error("it is not JSON: line {line}: {reason}")]
-    Json {
-        /// The line, counted from 1.
-        line: usize,
-        /// The error.
-        reason: StrangerText,
-    },
+    #[error("it has more than {LEN_MAX} bytes")]
+    TooLong,
+    /// It is no JSON, or no object.
+    #[error("it is not JSON of the right form: {0}")]
+    Json(StrangerText),
     /// A key that each document has is not there, or its value has another type.
     #[error("it has no {key} that is {expected}")]
     Key {
@@ -201,12 +193,12 @@ pub fn parse_own(text: &[u8]) -> Result<Map<String, Value>, PvdError> {
 
 fn object(text: &[u8]) -> Result<Map<String, Value>, PvdError> {
     if text.len() > LEN_MAX {
-        return Err(PvdError::TooLong { len: text.len() });
+        return Err(PvdError::TooLong);
     }
     match serde_json::from_slice(text) {
         Ok(Value::Object(document)) => Ok(document),
-        Ok(_) => Err(PvdError::Json { line: 1, reason: "no object".into() }),
-        Err(error) => Err(PvdError::Json { line: error.line(), reason: error.to_string().into() }),
+        Ok(_) => Err(PvdError::Json("no object".into())),
+        Err(error) => Err(PvdError::Json(error.to_string().into())),
     }
 }
 

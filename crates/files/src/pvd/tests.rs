@@ -48,7 +48,7 @@ fn documents_that_are_not_used() {
         (with(r#","proxies":{}"#), "no proxies that is a list"),
         (with(r#","proxy-match":7"#), "no proxy-match that is a list"),
         (with(&format!(r#","proxies":[{many}]"#)), "65 entries; 64 are allowed"),
-        (with(&format!(r#","x":"{}""#, "a".repeat(LEN_MAX))), "bytes; 65536 are allowed"),
+        (with(&format!(r#","x":"{}""#, "a".repeat(LEN_MAX))), "more than 65536 bytes"),
     ] {
         let error = parse(&text).expect_err(&text).to_string();
         assert!(error.contains(words), "{error}\n{}", &text[..text.len().min(200)]);
