@@ -34,6 +34,8 @@ mod programs;
 mod progress;
 mod qlog;
 mod redirect;
+mod route;
+mod rules;
 mod screen;
 mod server;
 mod speedtest;
@@ -42,6 +44,7 @@ mod through;
 mod tips;
 mod tls;
 mod top;
+mod up;
 #[cfg(feature = "usage-store")]
 mod users;
 
@@ -112,6 +115,10 @@ enum Command {
     Origin(Box<server::Origin>),
     Get(Box<get::Get>),
     Ping(Box<ping::Ping>),
+    Route(route::Route),
+    Up(Box<up::Up>),
+    Down(up::Down),
+    Status(up::Status),
     Speedtest(Box<speedtest::Speedtest>),
     #[cfg(feature = "pep-kernel")]
     Pep(Box<pep::PepCommand>),
@@ -139,6 +146,10 @@ impl Command {
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
             Self::Ping(ping) => ping.run(),
+            Self::Route(route) => route.run(),
+            Self::Up(up) => up.run(),
+            Self::Down(down) => down.run(),
+            Self::Status(status) => status.run(),
             Self::Speedtest(speedtest) => speedtest.run(),
             #[cfg(feature = "pep-kernel")]
             Self::Pep(pep) => pep.run(),
@@ -164,6 +175,10 @@ impl Command {
             Self::Lab(_) | Self::Demo(_) => Level::WARN,
             Self::Get(_)
             | Self::Ping(_)
+            | Self::Route(_)
+            | Self::Up(_)
+            | Self::Down(_)
+            | Self::Status(_)
             | Self::Speedtest(_)
             | Self::Top(_)
             | Self::Generate(_) => Level::WARN,

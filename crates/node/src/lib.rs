@@ -25,6 +25,7 @@ mod path_report;
 mod prefix;
 pub mod proxy;
 pub mod quic;
+mod race;
 mod reason;
 pub mod rounds;
 #[cfg(any(test, fuzzing))]

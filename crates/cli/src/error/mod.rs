@@ -14,6 +14,7 @@ mod profile;
 mod qlogs;
 mod top;
 mod transfer;
+mod up;
 
 use std::{io, path::Path, process::ExitCode};
 
@@ -32,6 +33,7 @@ pub(crate) use self::{
     profile::ProfileError,
     top::TopError,
     transfer::{NoResult, TransferError},
+    up::UpError,
 };
 #[cfg(feature = "lab")]
 pub(crate) use self::{
@@ -66,6 +68,9 @@ pub(crate) enum CliError {
     #[cfg(feature = "lab")]
     #[error(transparent)]
     Qlog(#[from] QlogError),
+    /// A client cannot be set up, shown or ended.
+    #[error(transparent)]
+    Up(#[from] UpError),
     /// There is nothing to see of a server.
     #[error(transparent)]
     Top(#[from] TopError),
@@ -134,6 +139,7 @@ impl CliError {
             _ if self.is_silent() => ExitCode::SUCCESS,
             Self::Config(_) | Self::Profile(_) => ExitCode::from(2),
             Self::Transfer(error) => error.exit_code(),
+            Self::Up(error) => error.exit_code(),
             #[cfg(feature = "lab")]
             Self::Lab(error) => error.exit_code(),
             _ => ExitCode::from(1),
