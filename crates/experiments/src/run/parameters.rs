@@ -262,8 +262,8 @@ parameters! {
         /// receiver's window [default: that of the product]
         "BYTES" window: Option<ByteCount>;
 
-        /// Agree on keys by X25519MLKEM768 in all handshakes, as the product does, so that a
-        /// ClientHello takes two packets. Without it the key exchange is X25519, as in the papers.
+        /// Agree on keys by X25519MLKEM768 in all handshakes, as programs do by default, so that a
+        /// client's first message takes two packets. Without it, it is X25519, as in the papers.
         #[cfg_attr(feature = "clap", arg(long))]
         post_quantum: bool;
 
