@@ -167,7 +167,10 @@ const fn remedy(cause: Cause) -> &'static str {
         Cause::NoRoute => "check the address of the target; the proxy may have IPv4 or IPv6 only",
         Cause::ProxyBusy => "try again later, or take another proxy",
         Cause::Loop => "let each proxy stand in --via only once",
-        Cause::NotServed => "check the URI template in --via",
+        Cause::NotServed => {
+            "check the URI template in --via, and the token: a proxy that is a web site shows itself only to those who \
+             have a right to it"
+        }
         Cause::Denied => "the proxy does not allow this target",
     }
 }

@@ -23,7 +23,7 @@ use crate::{
         transport_for,
     },
     error::{CliError, ConfigError},
-    hops::{self, GroupStreams},
+    hops::{self, GroupStreams, Rights},
     mode,
     programs::{ProgramSettings, ProgramSetup},
     rules::{RuleSettings, RuleSetup},
@@ -113,6 +113,11 @@ pub(crate) struct ClientSettings {
     /// File whose first token is sent to every proxy; repeat it to name one file for each --via
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
     token_file: Vec<PathBuf>,
+
+    /// File with the key with which the client shows every proxy who it is (RFC 9729; `tandem generate concealed-key`
+    /// makes one)
+    #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEY", help_heading = "TLS")]
+    concealed_key: Option<PathBuf>,
 
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
     timeout: Option<HumanDuration>,
@@ -210,6 +215,8 @@ pub(crate) struct ClientSetup {
     rules: RuleSetup,
     token_file: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    concealed_key: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<HumanDuration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry: Option<HumanDuration>,
@@ -259,6 +266,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
             programs,
             rules,
             token_file: settings.token_file,
+            concealed_key: settings.concealed_key,
             timeout: settings.timeout,
             retry: settings.retry,
             mode,
@@ -281,7 +289,9 @@ impl ClientSetup {
         let modes = (self.mode, self.beyond.unwrap_or(self.mode));
         let modes = hops::Modes::new(modes, self.repair, self.group_streams);
         let tls = hops::read_when_written(self.retry, || self.tls.read())?;
-        let hops = || hops::hops(&self.via, &tls, &self.transport, &self.token_file, modes);
+        let concealed_key = self.concealed_key.as_deref();
+        let rights = Rights { token_files: &self.token_file, concealed_key };
+        let hops = || hops::hops(&self.via, &tls, &self.transport, rights, modes);
         // A client is often started with the machine, and its proxy later.
         let usual = if self.programs.has_stdio() { Duration::ZERO } else { Duration::MAX };
         let oversize = self.oversize;

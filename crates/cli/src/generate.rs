@@ -1,11 +1,15 @@
 //! `tandem generate`: manual pages, shell completions and configuration files from the flags
-//! themselves, and certificates.
+//! themselves, certificates, and profiles for clients.
 
 use std::{fs, path::PathBuf};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use tandem_server::{fleet, tls::DevelopmentIdentity};
+use tandem_server::{
+    files::concealed::{self, MakeError, UserName},
+    fleet,
+    tls::DevelopmentIdentity,
+};
 
 #[cfg(feature = "pep-kernel")]
 use crate::pep::PepSettings;
@@ -16,11 +20,12 @@ use crate::{
     error::CliError,
     help,
     pair::{ConnectSettings, ServeSettings},
+    profile::ProfileArgs,
     server::{OriginSettings, ProxySettings},
     text,
 };
 
-/// Write certificates and configuration files; manual pages and completions for packages.
+/// Write certificates, configuration files and profiles for clients; manual pages and completions for packages.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Generate {
     /// Write a manual page for each subcommand into a folder
@@ -45,6 +50,14 @@ pub(crate) enum Generate {
         #[arg(long, value_name = "NAME", value_delimiter = ',')]
         name: Vec<String>,
     },
+    /// Write the key with which a user shows proxies who it is (RFC 9729), for --concealed-key, and print the line that
+    /// the proxy needs in the file of --concealed-keys
+    ConcealedKey {
+        /// The name of the user
+        name: UserName,
+        /// The file for the key, which does not exist yet
+        file: PathBuf,
+    },
     /// Print a file with random keys for --fleet-file, which all machines behind a load balancer have
     Fleet {
         /// Do not encrypt the number of the machine in connection IDs, for load balancers that cannot decrypt it
@@ -58,6 +71,11 @@ pub(crate) enum Generate {
         #[arg(long, value_name = "HEX=ADDRESS:PORT", value_delimiter = ',')]
         machine: Vec<tandem_files::fleet::Machine>,
     },
+    /// Write what a client of this or another project needs to use a proxy
+    ///
+    /// It goes to standard output, or with -o into a new file that only its owner can read. It is a secret if it has a
+    /// token. docs/guide/clients.md says which clients work, and how.
+    Profile(Box<ProfileArgs>),
     /// Print a configuration file with every setting and its meaning, for --config
     Config {
         /// Which subcommand
@@ -95,9 +113,16 @@ impl Generate {
             Self::Certificate { folder, name } => {
                 text::print(DevelopmentIdentity::new(&name)?.write(&folder)?)
             }
+            Self::ConcealedKey { name, file } => {
+                text::print(concealed::make(&name, &file).map_err(|error| match error {
+                    MakeError::System(error) => CliError::from(error),
+                    MakeError::Write(error) => error.into(),
+                })?)
+            }
             Self::Fleet { visible, after, machine } => {
                 text::print(fleet::new_file(visible, after.as_deref(), machine)?.trim_end())
             }
+            Self::Profile(profile) => profile.run(),
             Self::Config { subcommand } => {
                 let text = match subcommand {
                     Configurable::Proxy => example::<ProxySettings>(),

@@ -300,7 +300,7 @@ impl Get {
             hops::group_streams(self.group_streams),
         );
         let transport = transport_for(self.transport.clone(), WorkFor::Tunnel)?;
-        let hops = || hops::hops(&self.via, &tls, &transport, &self.reach.token_file, modes);
+        let hops = || hops::hops(&self.via, &tls, &transport, self.reach.rights(), modes);
         let hops = hops::read_when_written(self.reach.retry, hops)?;
         let limits = self.reach.limits();
         Ok(CheckedGet { fetch, hops, limits, tls: tls_setup, mode })

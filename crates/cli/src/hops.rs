@@ -3,7 +3,7 @@
 use std::{
     iter,
     ops::RangeInclusive,
-    path::PathBuf,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use tandem_node::{
 };
 use tandem_server::{
     admin::words::round,
-    files::tokens,
+    files::{concealed, tokens},
     transport::{TransportSetup, WorkFor},
 };
 use tandem_units::HumanDuration;
@@ -124,6 +124,11 @@ pub(crate) struct ReachSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
     pub(crate) token_file: Vec<PathBuf>,
 
+    /// File with the key with which the client shows every proxy who it is (RFC 9729; `tandem generate concealed-key`
+    /// makes one)
+    #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEY", help_heading = "TLS")]
+    pub(crate) concealed_key: Option<PathBuf>,
+
     #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = timeout_help())]
     timeout: Option<HumanDuration>,
 
@@ -135,6 +140,11 @@ pub(crate) struct ReachSettings {
 }
 
 impl ReachSettings {
+    /// What the client shows to proxies.
+    pub(crate) fn rights(&self) -> Rights<'_> {
+        Rights { token_files: &self.token_file, concealed_key: self.concealed_key.as_deref() }
+    }
+
     /// The limits of a client that is as patient.
     pub(crate) fn limits(&self) -> Limits {
         limits(self.timeout, self.retry, None)
@@ -247,13 +257,20 @@ pub(crate) fn beyond(
     Ok(chosen.unwrap_or(if require_mode { first } else { first.beyond() }))
 }
 
+/// The files with what a client shows to proxies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rights<'a> {
+    pub(crate) token_files: &'a [PathBuf],
+    pub(crate) concealed_key: Option<&'a Path>,
+}
+
 /// The hops, nearest proxy first. Each proxy receives the token of its own file; one file alone is for
 /// all of them.
 pub(crate) fn hops(
     via: &[HopVia],
     tls: &ClientTls,
     transport: &TransportSetup,
-    token_files: &[PathBuf],
+    Rights { token_files, concealed_key }: Rights<'_>,
     modes: Modes,
 ) -> Result<Vec<HopConfig>, ConfigError> {
     let tokens: Result<Vec<_>, _> =
@@ -266,6 +283,7 @@ pub(crate) fn hops(
             return Err(ConfigError::TokenFiles { files: tokens.len(), proxies: via.len() });
         }
     };
+    let concealed = concealed_key.map(concealed::read_key).transpose()?;
     let modes = iter::once(modes.first).chain(iter::repeat(modes.beyond));
     let hop = |((via, token), mode): ((&HopVia, Option<Token>), TunnelMode)| {
         let (template, others) = via.templates();
@@ -275,6 +293,7 @@ pub(crate) fn hops(
             tls: tls.proxy.clone(),
             transport: transport.to_node("tunnel", WorkFor::Tunnel),
             token,
+            concealed: concealed.clone(),
             mode,
         })
     };

@@ -29,6 +29,7 @@ mod patience;
 #[cfg(feature = "pep-kernel")]
 mod pep;
 mod ping;
+mod profile;
 mod programs;
 mod progress;
 mod qlog;

@@ -52,7 +52,7 @@ impl ThroughSettings {
         let repair = RepairSetup::new(repair, mode);
         let modes = hops::Modes::new((mode, mode.beyond()), repair, hops::group_streams(None));
         let transport = transport_for(self.transport.clone(), WorkFor::Tunnel)?;
-        let hops = || hops::hops(&self.via, &tls, &transport, &self.reach.token_file, modes);
+        let hops = || hops::hops(&self.via, &tls, &transport, self.reach.rights(), modes);
         let hops = hops::read_when_written(self.reach.retry, hops)?;
         setup.warn();
         Ok(Through { hops, limits: self.reach.limits(), tls })

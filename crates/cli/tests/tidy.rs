@@ -318,7 +318,7 @@ const ERRORS_OF_OTHERS: [&str; 13] = [
 ];
 
 /// Fields that hold a bare text, and who has written it.
-const OWN_TEXTS: [(&str, &str); 29] = [
+const OWN_TEXTS: [(&str, &str); 30] = [
     ("ClientError.peer", "the authority in a URL of the user, checked to be visible ASCII"),
     ("RequestError.template", "the proxy's own setting"),
     ("UnknownMode.seen", "a setting"),
@@ -327,6 +327,7 @@ const OWN_TEXTS: [(&str, &str); 29] = [
     ("ValueError.reason", "a setting"),
     ("ValueError.expected", "a constant"),
     ("ConfigError.url", "a setting"),
+    ("ProfileError.client", "a word of this program"),
     ("ConfigError.reason", "a setting"),
     ("FileError.key", "a setting"),
     ("FileError.seen", "a setting"),
@@ -506,13 +507,14 @@ fn no_error_holds_a_bare_text_of_a_stranger() {
 }
 
 /// Where bytes become text otherwise than by `StrangerText::from_bytes`, and why.
-const BYTES_TO_TEXT: [(&str, &str); 17] = [
+const BYTES_TO_TEXT: [(&str, &str); 18] = [
     ("node/src/client/local/socks4.rs", "the name of a target, which is checked"),
     ("cli/src/generate.rs", "a script for the shell that this program has made"),
     (
         "cli/src/pep/findings.rs",
         "the output of a program of this machine, in which words are looked for",
     ),
+    ("cli/src/profile/apple.rs", "XML that this program has made"),
     ("cli/src/rules.rs", "rules of the user, whose errors do not show them"),
     ("cli/src/top/mod.rs", "JSON whose texts have been checked"),
     ("cli/src/up/plan.rs", "a document that is kept in a file and not shown"),

@@ -38,7 +38,6 @@ use self::sockets::{Lane, OpenSocket};
 use crate::{
     alarm::Alarm,
     clock,
-    files::Files,
     listeners::{Desk, Listener},
     load_gauge::{LoadGauge, Wait},
     memory_gauge::MemoryGauge,
@@ -47,6 +46,7 @@ use crate::{
     requests::Requests,
     resolver::Resolver,
     send_batch::SendBatch,
+    site::{Exchanges, SiteContent},
     socket::{ReceiveBuffers, SocketOptions},
     stats::DriverStats,
     tcp::Tcp,
@@ -126,8 +126,9 @@ pub struct DriverOptions {
     /// The resolver of host names; `None` uses the system's configuration, which is read for the
     /// first query.
     pub resolver: Option<Resolver>,
-    /// The folder that the node may read; with `None` every file is "not found".
-    pub files: Option<Files>,
+    /// The folder that the node may read, or the server behind its site; with `None` every file is "not found", and no
+    /// server can be reached.
+    pub site: Option<SiteContent>,
     /// Measures the memory that the process uses, in bytes. The node gets the result as
     /// [`Input::MemoryInUse`] at most each 20 ms. With `None` the node does not limit the memory of
     /// the whole process.
@@ -144,7 +145,7 @@ impl Default for DriverOptions {
             socket: SocketOptions::default(),
             listener: None,
             resolver: None,
-            files: None,
+            site: None,
             memory_in_use: None,
             tick: None,
             // This is more than three probe timeouts of a connection with an RTT of 200 ms (RFC
@@ -227,6 +228,7 @@ struct Driver<'a, N, A> {
 
     tcp: Tcp,
     requests: Requests,
+    exchanges: Exchanges,
     /// Notices changes of the host's networks. `None`: the node has not asked for it, or the system does not tell.
     network: Option<NetworkWatch>,
     too_big: TooBig,
@@ -273,6 +275,11 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             tick
         });
+        let (files, upstream) = match options.site {
+            Some(SiteContent::Folder(files)) => (Some(files), None),
+            Some(SiteContent::Upstream(upstream)) => (None, Some(*upstream)),
+            None => (None, None),
+        };
         let is_shared = options.listener.as_ref().is_some_and(|it| it.steering().nodes() > 1);
         Self {
             node,
@@ -291,7 +298,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             unsent: Vec::new(),
             spare_buffers: Vec::new(),
             tcp: Tcp::default(),
-            requests: Requests::new(options.resolver, options.files),
+            requests: Requests::new(options.resolver, files),
+            exchanges: Exchanges::new(upstream),
             network: None,
             too_big: TooBig::default(),
             inputs: Vec::new(),
@@ -348,6 +356,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             Output::OpenFile { file, path } => self.requests.open_file(file, path),
             Output::ReadFile { file, offset, len } => self.requests.read_file(file, offset, len),
             Output::CloseFile(file) => self.requests.close_file(file),
+            Output::Upstream(output) => self.exchanges.perform(output),
             Output::BodyChunk { offset, data } => self.body(offset, data),
             Output::Event(event) => {
                 self.end.is_closed |= matches!(event, Event::Closed(_));
@@ -508,6 +517,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         self.ready_list.take_into(&mut self.readable, context);
         self.tcp.poll_ready(context);
         self.requests.poll_answers(context, &mut self.inputs);
+        self.exchanges.poll_told(context, &mut self.inputs);
         if self.network.as_ref().is_some_and(|network| network.poll(context)) {
             self.inputs.push(Input::NetworkChanged);
         }

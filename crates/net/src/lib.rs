@@ -38,7 +38,7 @@
 //! ```no_run
 //! use std::io;
 //!
-//! use tandem_net::{Application, DriverOptions, Files};
+//! use tandem_net::{Application, DriverOptions, Files, site::SiteContent};
 //! use tandem_node::{Event, Node};
 //!
 //! struct Log;
@@ -50,8 +50,8 @@
 //! }
 //!
 //! fn serve(node: impl Node) -> io::Result<()> {
-//!     let files = Some(Files::below("/srv/www")?);
-//!     let options = DriverOptions { files, ..DriverOptions::default() };
+//!     let site = Some(SiteContent::Folder(Files::below("/srv/www")?));
+//!     let options = DriverOptions { site, ..DriverOptions::default() };
 //!     let interrupt = async { drop(tokio::signal::ctrl_c().await) };
 //!     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //!     let finished = runtime.block_on(tandem_net::run(node, &mut Log, options, interrupt));
@@ -99,6 +99,7 @@ mod ready;
 mod requests;
 pub mod resolver;
 mod send_batch;
+pub mod site;
 pub mod socket;
 pub mod stats;
 mod tcp;

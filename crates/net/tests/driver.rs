@@ -20,6 +20,7 @@ use std::{
 use bytes::Bytes;
 use tandem_net::{
     Application, DriveError, DriverOptions, DriverStats, Files, Resolver, SocketOptions, clock,
+    site::SiteContent,
 };
 use tandem_node::node::{
     Ecn, Event, FileError, FileId, Input, Node, Output, QueryId, Received, SocketId, SocketKind,
@@ -469,7 +470,7 @@ fn names_and_files_are_answered() {
         },
     );
     let options = DriverOptions {
-        files: Some(Files::below(folder.path()).unwrap()),
+        site: Some(SiteContent::Folder(Files::below(folder.path()).unwrap())),
         resolver: Some(Resolver::from_parts(&[], "127.0.0.5 inner.test")),
         ..DriverOptions::default()
     };

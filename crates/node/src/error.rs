@@ -137,6 +137,11 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// Whether the request has shown no right to use the proxy.
+    pub(crate) const fn is_of_stranger(&self) -> bool {
+        matches!(self, Self::Unauthorized | Self::TokenExpired | Self::TooManyGuesses(_))
+    }
+
     /// Returns the error for a socket that the operating system could not open.
     pub(crate) fn for_socket(error: OsError) -> Self {
         match error.kind {

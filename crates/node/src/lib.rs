@@ -8,6 +8,7 @@ pub mod buffers;
 mod carrier;
 mod cause;
 pub mod client;
+pub mod concealed;
 mod debts;
 pub mod error;
 mod fields;
@@ -39,8 +40,10 @@ pub mod stats;
 pub mod status;
 pub mod tcp;
 mod timers;
+pub mod tls;
 mod token;
 pub mod tunnel;
+pub mod upstream;
 
 pub use cause::Cause;
 pub use client::{Client, ClientConfig};

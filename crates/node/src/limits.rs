@@ -121,6 +121,12 @@ pub struct Limits {
     /// The number of bytes of one upload that an origin accepts. It is 10 GB, so that no upload
     /// keeps the origin busy without end.
     pub upload: u64,
+    /// The number of requests that a node passes on at a time to the server behind its site. Each may need a connection
+    /// to that server, which has bounds of its own, and a descriptor.
+    pub exchanges: usize,
+    /// The number of bytes of the body of such a request that wait for that server. More waits at the client, by flow
+    /// control.
+    pub exchange_body: usize,
     /// The number of bytes of a fetched body that are emitted before the application takes them
     /// over.
     pub body_credit: u64,
@@ -261,6 +267,7 @@ impl Limits {
             guesses: (self.guesses / u32::from(nodes)).max(1),
             guess_interval: self.guess_interval * u32::from(nodes),
             guess_sources: part(self.guess_sources, 1),
+            exchanges: part(self.exchanges, 16),
             // Two flows can hold as much as a single one may.
             held_bytes: part(self.held_bytes, 16_000_000),
             ..self
@@ -313,6 +320,8 @@ impl Default for Limits {
             flow_queue: 256,
             read_ahead: 256 * 1024,
             upload: Self::UPLOAD,
+            exchanges: 512,
+            exchange_body: 64 * 1024,
             body_credit: 8 * 1024 * 1024,
             connection_idle: Duration::from_secs(30),
             hand_over: Duration::from_secs(60 * 60),

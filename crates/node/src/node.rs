@@ -20,6 +20,7 @@ use tandem_wire::TunnelInfo;
 use crate::{
     OsError,
     tcp::{TcpInput, TcpOutput},
+    upstream::{UpstreamInput, UpstreamOutput},
 };
 
 /// The protocol stack of one host. Its inputs are datagrams, answers and the time; its outputs are
@@ -112,6 +113,8 @@ pub enum Input {
         /// The file's metadata, or the reason why it cannot be read.
         result: Result<FileMeta, FileError>,
     },
+    /// Something of an exchange with the server from which a site comes.
+    Upstream(UpstreamInput),
     /// The answer to [`Output::ReadFile`]: the bytes from the requested offset. There are as many
     /// bytes as requested, or fewer if the file was truncated in the meantime.
     FileChunk {
@@ -243,6 +246,8 @@ pub enum Output {
     },
     /// Close a file. The node does not use its name again.
     CloseFile(FileId),
+    /// Something of an exchange with the server from which a site comes.
+    Upstream(UpstreamOutput),
     /// A part of the body that the node fetches. Parts of parallel ranges are interleaved; each
     /// byte occurs once. [`Input::BodyCredit`] is the answer, once the application has taken over
     /// the bytes.

@@ -97,9 +97,7 @@ impl Service {
         let method = Method::CONNECT;
         let expanded = match self {
             Self::Udp => proxy.expand(host, port),
-            Self::Tcp(Form::Capsules) => {
-                Template::default_for_tcp(proxy.authority()).ok()?.expand(host, port)
-            }
+            Self::Tcp(Form::Capsules) => proxy.default_tcp_beside().ok()?.expand(host, port),
             // RFC 9114 §4.4: "The :scheme and :path pseudo-header fields are omitted. The :authority
             // pseudo-header field contains the host and port to connect to".
             Self::Tcp(Form::Classic) => {

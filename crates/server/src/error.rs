@@ -8,6 +8,7 @@ use crate::{
     admin::ListenError,
     files::FileError,
     process::{SystemError, WriteError},
+    site::{SiteError, TcpError},
     takeover::{AddressError, TakeOverError},
     tls::TlsError,
     users::StoreError,
@@ -24,13 +25,16 @@ pub enum SetupError {
     Tls(#[from] TlsError),
     /// Other hosts could use the proxy without access control, and nothing says that they may.
     #[error(
-        "listen = {listen} lets other hosts use this proxy: give --token-file FILE, --jwks FILE or \
-         --client-ca FILE, or --allow-anyone to serve every client"
+        "listen = {listen} lets other hosts use this proxy: give --token-file FILE, --jwks FILE, \
+         --concealed-keys FILE or --client-ca FILE, or --allow-anyone to serve every client"
     )]
     OpenProxy {
         /// Where it listens.
         listen: SocketAddr,
     },
+    /// The operating system refuses something.
+    #[error(transparent)]
+    System(SystemError),
     /// The node refuses the settings.
     #[error(transparent)]
     Node(#[from] quic::ConfigError),
@@ -54,6 +58,9 @@ pub enum ServeError {
     /// The admin listener cannot be opened.
     #[error(transparent)]
     Admin(#[from] ListenError),
+    /// The site cannot be served over TCP.
+    #[error(transparent)]
+    Tcp(#[from] TcpError),
     /// The store of what users have used cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -63,6 +70,15 @@ pub enum ServeError {
     /// The operating system refused something else.
     #[error(transparent)]
     System(#[from] SystemError),
+}
+
+impl From<SiteError> for SetupError {
+    fn from(error: SiteError) -> Self {
+        match error {
+            SiteError::File(error) => Self::File(error),
+            SiteError::System(error) => Self::System(error),
+        }
+    }
 }
 
 impl From<AddressError> for ServeError {

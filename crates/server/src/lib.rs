@@ -15,6 +15,7 @@ pub mod process;
 pub mod role;
 mod serve;
 mod setup;
+pub mod site;
 mod takeover;
 pub mod tls;
 pub mod transport;

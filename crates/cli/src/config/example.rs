@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 59] = [
+const EXAMPLES: [(&str, &[&str]); 63] = [
     ("acme-ca", &["acme-ca.pem"]),
     ("acme-contact", &["admin@proxy.example"]),
     ("acme-directory", &["https://acme.example/directory"]),
@@ -28,6 +28,8 @@ const EXAMPLES: [(&str, &[&str]); 59] = [
     ("client-ca", &["clients-ca.pem"]),
     ("client-cert", &["client-cert.pem"]),
     ("client-key", &["client-key.pem"]),
+    ("concealed-key", &["alice.key"]),
+    ("concealed-keys", &["keys"]),
     ("dest", &["server.example:4433"]),
     ("device", &["eth0"]),
     ("feedback-interval", &["20ms"]),
@@ -55,10 +57,12 @@ const EXAMPLES: [(&str, &[&str]); 59] = [
     ("resequence", &["ordered"]),
     ("retry", &["10s"]),
     ("root", &["www"]),
+    ("secret-path", &["path"]),
     ("rule", &["direct=*.lan", "refuse=*:25"]),
     ("rules", &["rules"]),
     ("server", &["192.0.2.0/24:443", "[2001:db8::/32]:443"]),
     ("server-id", &["0a01"]),
+    ("site", &["www"]),
     ("stdio", &["git.example:22"]),
     ("tcp", &["127.0.0.1:2222=host.example:22"]),
     ("tecc", &["q-target=60ms"]),

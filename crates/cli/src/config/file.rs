@@ -112,7 +112,8 @@ impl ReadFile<'_> {
             DeValue::Table(_) => return Err(refused("this setting takes no table".to_owned())),
         };
         let mut line = OsString::from(format!("--{name}="));
-        if flag.get_value_hint() == ValueHint::AnyPath {
+        // A site may be a folder or a URL.
+        if flag.get_value_hint() == ValueHint::AnyPath && !text.contains("://") {
             line.push(self.path.parent().unwrap_or(Path::new("")).join(text));
         } else {
             line.push(text);

@@ -102,7 +102,8 @@ impl FromStr for Via {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         Template::of_proxy(text).map(Self).map_err(|error| ValueError::Part {
             reason: url_fault(text).map_or_else(|| error.to_string(), str::to_owned),
-            expected: "https://HOST:PORT, or a URI template with {target_host} and {target_port}"
+            expected: "https://HOST:PORT, with a path below which the proxy is if it has one, or a URI template with \
+                       {target_host} and {target_port}"
                 .to_owned(),
         })
     }
@@ -279,7 +280,9 @@ mod tests {
             let via: Via = text.parse().expect(text);
             assert_eq!(via.to_string(), template, "{text}");
         }
-        for text in ["", "http://p.example", "https://p.example/path", "https://p/{target_host}"] {
+        for text in
+            ["", "http://p.example", "https://p.example/path?a=b", "https://p/{target_host}"]
+        {
             let error = text.parse::<Via>().expect_err(text).to_string();
             assert!(error.contains("allowed: https://HOST:PORT"), "{error}");
         }

@@ -20,7 +20,9 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net};
 use tandem_emulate::{Links, RelayError, UdpRelay};
-use tandem_net::{Application, DriverOptions, DriverStats, Files, clock, driver};
+use tandem_net::{
+    Application, DriverOptions, DriverStats, Files, clock, driver, site::SiteContent,
+};
 use tandem_node::{
     Client, ClientConfig, Origin, OriginConfig, Proxy, ProxyConfig,
     client::{FetchConfig, HopConfig, Task},
@@ -198,7 +200,8 @@ fn start_origin(
     let root = file.root();
     let files = Files::below(root)
         .map_err(|error| FileError::Unreadable { file: root.to_owned(), error })?;
-    let options = DriverOptions { files: Some(files), ..DriverOptions::default() };
+    let options =
+        DriverOptions { site: Some(SiteContent::Folder(files)), ..DriverOptions::default() };
     let gauges = gauges.clone();
     ServerThread::start("origin", node, options, move |origin| gauges.of_origin(origin))
 }

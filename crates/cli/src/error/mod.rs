@@ -9,6 +9,7 @@ mod demo;
 mod lab;
 #[cfg(feature = "pep-kernel")]
 mod pep;
+mod profile;
 #[cfg(feature = "lab")]
 mod qlogs;
 mod top;
@@ -29,6 +30,7 @@ use tandem_server::{
 pub(crate) use self::pep::PepError;
 pub(crate) use self::{
     config::ConfigError,
+    profile::ProfileError,
     top::TopError,
     transfer::{NoResult, TransferError},
     up::UpError,
@@ -50,6 +52,9 @@ pub(crate) enum CliError {
     /// A server cannot begin or go on.
     #[error(transparent)]
     Server(ServeError),
+    /// There is no such profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// A file could not be written or renamed.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -132,7 +137,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             _ if self.is_silent() => ExitCode::SUCCESS,
-            Self::Config(_) => ExitCode::from(2),
+            Self::Config(_) | Self::Profile(_) => ExitCode::from(2),
             Self::Transfer(error) => error.exit_code(),
             Self::Up(error) => error.exit_code(),
             #[cfg(feature = "lab")]

@@ -170,6 +170,7 @@ impl ConnectSetup {
             tls,
             transport: self.transport.to_node("tunnel", WorkFor::Tunnel),
             token: Some(token),
+            concealed: None,
             mode: TunnelMode::default(),
         };
         Ok(ClientConfig {

@@ -6,6 +6,7 @@ mod fleet;
 mod origin;
 mod pep;
 mod proxy;
+mod site;
 mod tls;
 mod users;
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueHint;
 use tandem_files::setting::Within;
 use tandem_node::{OriginConfig, limits::Limits};
 use tandem_server::{
@@ -9,6 +10,7 @@ use tandem_server::{
     admin::AdminAddr,
     capacity::{MemoryBound, Threads},
     role::OriginRole,
+    site::SiteSource,
 };
 use tandem_units::ByteCount;
 
@@ -47,9 +49,14 @@ pub(crate) struct OriginSettings {
     #[arg(long, value_name = "ADDR", env = "TANDEM_LISTEN")]
     listen: Option<ListenAddr>,
 
-    /// Folder whose files are served
-    #[arg(long, value_name = "DIR", env = "TANDEM_ROOT")]
-    root: Option<PathBuf>,
+    /// Folder whose files are served, or URL of an HTTP server whose site is served
+    #[arg(long, value_name = "DIR|URL", env = "TANDEM_ROOT", value_hint = ValueHint::AnyPath)]
+    root: Option<SiteSource>,
+
+    /// Serve the site over HTTP/1.1 and TCP too, at the same port
+    #[arg(long, value_name = "BOOL", env = "TANDEM_HTTP1", help_heading = "Site",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    http1: Option<bool>,
 
     #[arg(
         long, value_name = "BOOL", env = "TANDEM_TAKES_UPLOADS",
@@ -148,6 +155,7 @@ impl TryFrom<OriginSettings> for Served<OriginRole> {
         let listen = settings.listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?;
         let role = OriginRole {
             root: settings.root.ok_or(missing("root", "DIR", "TANDEM_ROOT"))?,
+            http1: settings.http1.unwrap_or(false),
             takes_uploads: settings.takes_uploads.unwrap_or(false),
             speedtest: settings.speedtest.unwrap_or(false),
             peps: settings.peps,

@@ -18,8 +18,8 @@ use tandem_server::{
 use tandem_units::HumanDuration;
 
 use super::{
-    Served, fleet::FleetSettings, pep::ProxyPepSettings, serve, tls::ServerTlsSettings,
-    users::UsersSettings,
+    Served, fleet::FleetSettings, pep::ProxyPepSettings, serve, site::SiteSettings,
+    tls::ServerTlsSettings, users::UsersSettings,
 };
 use crate::{
     config::{Layered, ListenAddr, Prefix, Settings, TransportSettings, Via, transport_for},
@@ -30,6 +30,8 @@ const EXAMPLES: &str = "\
 Examples:
   tandem proxy --listen [::]:443 --cert cert.pem --key key.pem --token-file tokens
       A proxy to public addresses, for clients with a token.
+  tandem proxy --config proxy.toml --site www --secret-path path
+      A web site to everybody, and a proxy to users with a token who know the path.
   tandem proxy --listen 127.0.0.1:8443 --allow-target 127.0.0.0/8,::1
       A proxy for tests on this machine; its clients need --insecure.";
 
@@ -170,6 +172,9 @@ pub(crate) struct ProxySettings {
     #[arg(long, value_name = "ADDR|unix:PATH", env = "TANDEM_ADMIN")]
     admin: Option<AdminAddr>,
 
+    #[command(flatten, next_help_heading = "Site")]
+    site: SiteSettings,
+
     #[command(flatten, next_help_heading = "Users")]
     users: UsersSettings,
 
@@ -226,7 +231,12 @@ impl TryFrom<ProxySettings> for Served<ProxyRole> {
                 reason: "the one serves every client, the other only some",
             });
         }
+        let anyone = role.allow_anyone.then_some("allow-anyone");
+        role.site = settings.site.check(role.access_setting().or(anyone))?;
         role.check_access(listen.0)?;
+        // Strangers must not see by a long first flight of packets that a site is more than that.
+        let is_site = role.site.site.is_some();
+        let usual_of = if is_site { WorkFor::Origin } else { WorkFor::Tunnel };
         let fleet = settings.fleet.try_into()?;
         role.pep = settings.pep.try_into()?;
         let setup = Setup {
@@ -236,7 +246,7 @@ impl TryFrom<ProxySettings> for Served<ProxyRole> {
             admin: settings.admin,
             fleet,
             tls: settings.tls.try_into()?,
-            transport: transport_for(settings.transport, WorkFor::Tunnel)?,
+            transport: transport_for(settings.transport, usual_of)?,
         };
         Ok(Self { setup, role })
     }
@@ -244,6 +254,8 @@ impl TryFrom<ProxySettings> for Served<ProxyRole> {
 
 #[cfg(test)]
 mod tests {
+    use tandem_congestion::ControllerName;
+
     use super::*;
     use crate::config::from_text;
 
@@ -268,6 +280,20 @@ mod tests {
             for access in ["allow-anyone = true", "token-file = \"t\"", "client-ca = \"c\""] {
                 assert!(check(&format!("{listen}\n{access}")).is_ok(), "{listen}, {access}");
             }
+        }
+    }
+
+    #[test]
+    fn a_site_has_the_congestion_control_of_an_origin() {
+        let common = "listen = \"[::1]:1\"\ntoken-file = \"t\"";
+        for (site, controller, initial_window) in [
+            ("", ControllerName::Bbr1Tunnel, 32),
+            ("site = \"www\"", ControllerName::Bbr1, 10),
+            ("site = \"www\"\ncontroller = \"cubic\"", ControllerName::Cubic, 10),
+        ] {
+            let transport = check(&format!("{common}\n{site}")).unwrap().setup.transport;
+            assert_eq!(transport.controller, controller, "{site}");
+            assert_eq!(transport.initial_window.0, initial_window, "{site}");
         }
     }
 

@@ -22,6 +22,12 @@ pub(crate) struct UsersSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_JWKS")]
     jwks: Option<PathBuf>,
 
+    /// Serve clients that show they have the private key of one of the public keys in this file, a NAME and a KEY on
+    /// each line (RFC 9729; `tandem generate concealed-key` makes one); strangers cannot find out that a proxy asks for
+    /// it
+    #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEYS")]
+    concealed_keys: Option<PathBuf>,
+
     /// Issuer (`iss`) that JSON Web Tokens must name [default: any]
     #[arg(long, value_name = "NAME", env = "TANDEM_JWT_ISSUER")]
     jwt_issuer: Option<String>,
@@ -69,7 +75,7 @@ impl TryFrom<UsersSettings> for UsersSetup {
             let reason = "without keys no JSON Web Token is accepted";
             return Err(ConfigError::Incomplete { first, second: "jwks", reason });
         }
-        let UsersSettings { token_file, users_file, usage_store, .. } = settings;
+        let UsersSettings { token_file, concealed_keys, users_file, usage_store, .. } = settings;
         let require_usage_store = settings.require_usage_store.unwrap_or_default();
         if require_usage_store && usage_store.is_none() {
             return Err(ConfigError::Incomplete {
@@ -81,6 +87,7 @@ impl TryFrom<UsersSettings> for UsersSetup {
         Ok(Self {
             token_file,
             jwks,
+            concealed_keys,
             jwt_issuer,
             jwt_audience,
             jwt_type,

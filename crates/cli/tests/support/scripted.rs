@@ -40,6 +40,7 @@ impl Answer {
         Self { status, ..Self::default() }
     }
 
+    #[allow(dead_code, reason = "not every test needs it")]
     pub(crate) fn field(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.fields.push((name, value.into()));
         self

@@ -262,6 +262,11 @@ parameters! {
         /// receiver's window [default: that of the product]
         "BYTES" window: Option<ByteCount>;
 
+        /// Agree on keys by X25519MLKEM768 in all handshakes, as the product does, so that a
+        /// ClientHello takes two packets. Without it the key exchange is X25519, as in the papers.
+        #[cfg_attr(feature = "clap", arg(long))]
+        post_quantum: bool;
+
         /// Let the timers of all hosts expire at multiples of this time, as in production at
         /// multiples of 1ms [default: exact]
         "TIME" timer_granularity: Option<HumanDuration>;

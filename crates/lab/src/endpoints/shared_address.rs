@@ -144,6 +144,7 @@ impl<N: Node> SharedAddress<N> {
             Output::Event(event) if index == 0 => Output::Event(event),
             Output::Event(_) | Output::PacketTooBig { .. } => return None,
             Output::ResolveService { .. }
+            | Output::Upstream(_)
             | Output::Tcp(_)
             | Output::BodyChunk { .. }
             | Output::WatchNetwork
@@ -201,6 +202,7 @@ impl<N: Node> Node for SharedAddress<N> {
             }
             Input::ServiceResolved { .. }
             | Input::Tcp(_)
+            | Input::Upstream(_)
             | Input::BodyCredit { .. }
             | Input::NetworkChanged
             | Input::TunnelInfo(_) => panic!("servers of UDP have no such input"),

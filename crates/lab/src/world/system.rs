@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tandem_node::{
     Input, OsError, Output, buffers,
     node::{Progress, QueryId, Received, ResolveError, ServiceEndpoint, SocketId, Transmit},
+    upstream::{UpstreamError, UpstreamInput, UpstreamOutput},
 };
 
 use super::{NameAnswer, World, run::Occurrence};
@@ -91,8 +92,12 @@ impl World {
                 self.perform_tcp(id, output);
                 return;
             }
+            Output::Upstream(UpstreamOutput::Request { exchange, .. }) => {
+                let error = UpstreamError::Unreachable; // there is no such server in a world
+                Input::Upstream(UpstreamInput::Failed { exchange, error })
+            }
             // Tests tell nodes of the changes that they make.
-            Output::WatchNetwork | Output::Wait(_) => return,
+            Output::Upstream(_) | Output::WatchNetwork | Output::Wait(_) => return,
         };
         self.answer_after(Duration::ZERO, id, answer);
     }

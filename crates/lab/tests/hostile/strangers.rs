@@ -115,6 +115,7 @@ fn a_tunnel_goes_on_with_datagrams_if_its_proxy_drops_capsules() {
                 transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
                 mode,
                 token: None,
+                concealed: None,
                 others: Vec::new(),
             };
             let task = fetch("peer.test", 1);

@@ -5,7 +5,7 @@
 mod client;
 mod host;
 mod listener;
-mod places;
+pub(crate) mod places;
 
 use std::{
     convert::Infallible, future, net::SocketAddr, path::PathBuf, sync::atomic::Ordering,
@@ -93,7 +93,7 @@ impl AdminListener {
     async fn serve_requests(&self, answer: impl Fn(&Request<Incoming>) -> Answer) {
         let answer = &answer;
         let mut connections = FuturesUnordered::new();
-        let mut places = Places::default();
+        let mut places = Places::new(CONNECTIONS_MAX);
         loop {
             tokio::select! {
                 // Those that have lost their place end at once.

@@ -10,28 +10,32 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::CONNECTIONS_MAX;
-
 /// The places of all connections, the oldest first.
-#[derive(Debug, Default)]
-pub(super) struct Places {
+#[derive(Debug)]
+pub(crate) struct Places {
+    max: usize,
     taken: VecDeque<(Place, oneshot::Sender<()>)>,
     next: u64,
 }
 
 /// The place of one connection.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) number: u64,
+pub(crate) struct Place {
+    pub(crate) number: u64,
     /// Whether a whole request has arrived.
-    pub(super) has_asked: Arc<AtomicBool>,
+    pub(crate) has_asked: Arc<AtomicBool>,
 }
 
 impl Places {
+    /// So many places.
+    pub(crate) const fn new(max: usize) -> Self {
+        Self { max, taken: VecDeque::new(), next: 0 }
+    }
+
     /// Gives a new connection a place. If there is none left, the oldest connection without a request loses its own,
     /// and if all have made one, the oldest of them. The receiver says when this one has lost its place.
-    pub(super) fn give(&mut self) -> (Place, oneshot::Receiver<()>) {
-        if self.taken.len() >= CONNECTIONS_MAX {
+    pub(crate) fn give(&mut self) -> (Place, oneshot::Receiver<()>) {
+        if self.taken.len() >= self.max {
             let is_silent = |(place, _): &(Place, _)| !place.has_asked.load(Ordering::Relaxed);
             let loses = self.taken.iter().position(is_silent).unwrap_or_default();
             drop(self.taken.remove(loses));
@@ -44,7 +48,7 @@ impl Places {
     }
 
     /// Takes back the place of a connection that has ended, if it still has it.
-    pub(super) fn take_back(&mut self, number: u64) {
+    pub(crate) fn take_back(&mut self, number: u64) {
         self.taken.retain(|(place, _)| place.number != number);
     }
 }
@@ -53,9 +57,11 @@ impl Places {
 mod tests {
     use super::*;
 
+    const CONNECTIONS_MAX: usize = 32;
+
     #[test]
     fn the_oldest_connection_without_a_request_loses_its_place() {
-        let mut places = Places::default();
+        let mut places = Places::new(CONNECTIONS_MAX);
         let mut all: Vec<_> = (0..CONNECTIONS_MAX).map(|_| places.give()).collect();
         all[0].0.has_asked.store(true, Ordering::Relaxed);
         all[2].0.has_asked.store(true, Ordering::Relaxed);

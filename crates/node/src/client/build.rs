@@ -179,7 +179,7 @@ fn hop(
     layer: Option<Layer>,
     limits: &Limits,
 ) -> Result<Hop, ConfigError> {
-    let HopConfig { template, others, tls, transport, token, mode } = config;
+    let HopConfig { template, others, tls, transport, token, concealed, mode } = config;
     let keep_alive = Some(limits.tunnel_idle / 3);
     let settings = PeerSettings {
         host: template.host().to_owned(),
@@ -191,7 +191,7 @@ fn hop(
         layer,
         traces_requests: false,
     };
-    Ok(Hop::new(Peer::new(settings, limits), template, others, token, mode, limits))
+    Ok(Hop::new(Peer::new(settings, limits), template, others, (token, concealed), mode, limits))
 }
 
 /// Host and port in the form of `:authority`, without the default port.

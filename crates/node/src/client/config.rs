@@ -7,6 +7,7 @@ use tandem_units::ByteCount;
 use tandem_wire::{Template, Urgency};
 
 use crate::{
+    concealed::ConcealedKey,
     limits::Limits,
     mode::{Oversize, TunnelMode},
     quic::Transport,
@@ -41,6 +42,8 @@ pub struct HopConfig {
     pub transport: Transport,
     /// The token that is sent to this proxy and to no other.
     pub token: Option<Token>,
+    /// The key with which the client shows this proxy who it is (RFC 9729).
+    pub concealed: Option<ConcealedKey>,
     /// How payloads travel through this hop.
     pub mode: TunnelMode,
 }
@@ -54,6 +57,7 @@ impl HopConfig {
             tls,
             transport: Transport::tunnel(),
             token: None,
+            concealed: None,
             mode: TunnelMode::default(),
         }
     }

@@ -569,7 +569,8 @@ impl Node for Client {
             }
             Input::Shutdown => self.end(now, Ok(())),
             // Only what the user asked for uses the memory of a client.
-            Input::FileOpened { .. }
+            Input::Upstream(_)
+            | Input::FileOpened { .. }
             | Input::FileChunk { .. }
             | Input::MemoryInUse(_)
             | Input::Load(_) => {}

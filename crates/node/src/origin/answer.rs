@@ -1,24 +1,66 @@
-//! The header sections of responses: type, length, validators, ranges and conditions (RFC 9110).
+//! The header sections of responses: type, length, validators, ranges and conditions (RFC 9110). They are the same
+//! over HTTP/3 and HTTP/1.1.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_range_header::{StartPosition, SyntacticallyCorrectRange, parse_range_header};
 use tandem_wire::{RequestHead, ResponseHead};
 
-use crate::node::FileMeta;
+use super::path;
+use crate::node::{FileError, FileMeta};
+
+/// The name of the file that is served for a folder.
+const INDEX: &str = "index.html";
 
 /// The header section of a response, and the bytes of the file that follow it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) head: ResponseHead,
+pub struct Answer {
+    /// The header section.
+    pub head: ResponseHead,
     /// The position of the first byte.
-    pub(super) start: u64,
+    pub start: u64,
     /// The position after the last byte; `start` if there is no body.
-    pub(super) end: u64,
+    pub end: u64,
+}
+
+/// The decoded segments of the path of the file that a request to a folder asks for, or the answer without a file. The
+/// driver checks that links do not lead out of the folder.
+///
+/// # Errors
+///
+/// The method is neither GET nor HEAD, or no file can have the path.
+pub fn find(
+    request: &RequestHead,
+    takes_uploads: bool,
+) -> Result<Vec<String>, Box<(ResponseHead, Bytes)>> {
+    if request.protocol.is_some() {
+        // RFC 9220 §3: "If a server receives an extended CONNECT request with a :protocol value that it does not
+        // support, it SHOULD respond with a 501 (Not Implemented) status code".
+        return Err(plain(StatusCode::NOT_IMPLEMENTED).into());
+    }
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        return Err(method_not_allowed(takes_uploads).into());
+    }
+    let path = request.path.as_deref().and_then(path::segments);
+    let mut path = path.ok_or_else(|| Box::new(plain(StatusCode::NOT_FOUND)))?;
+    if path.last().is_some_and(String::is_empty) {
+        path.pop();
+        path.push(INDEX.to_owned());
+    }
+    Ok(path)
+}
+
+/// The answer to a request whose file cannot be opened.
+pub fn without_file(request: &RequestHead, error: FileError) -> (ResponseHead, Bytes) {
+    match error {
+        FileError::NotFound => plain(StatusCode::NOT_FOUND),
+        FileError::IsFolder => to_folder(request.path.as_deref()),
+        FileError::Io(_) => plain(StatusCode::INTERNAL_SERVER_ERROR),
+    }
 }
 
 /// Creates a response without a file, whose body is the status in words.
-pub(super) fn plain(status: StatusCode) -> (ResponseHead, Bytes) {
+pub fn plain(status: StatusCode) -> (ResponseHead, Bytes) {
     let text = format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -26,7 +68,7 @@ pub(super) fn plain(status: StatusCode) -> (ResponseHead, Bytes) {
     (ResponseHead { status, headers }, Bytes::from(text))
 }
 
-pub(super) fn method_not_allowed(takes_uploads: bool) -> (ResponseHead, Bytes) {
+fn method_not_allowed(takes_uploads: bool) -> (ResponseHead, Bytes) {
     let allowed = if takes_uploads { "GET, HEAD, PUT" } else { "GET, HEAD" };
     let (mut head, body) = plain(StatusCode::METHOD_NOT_ALLOWED);
     // RFC 9110 §15.5.6: "The origin server MUST generate an Allow header field in a 405 response".
@@ -36,7 +78,7 @@ pub(super) fn method_not_allowed(takes_uploads: bool) -> (ResponseHead, Bytes) {
 
 /// Creates the redirect for a folder whose path has no slash at its end. Without the slash,
 /// relative links in the folder's index would be resolved against the wrong path.
-pub(super) fn to_folder(path: Option<&str>) -> (ResponseHead, Bytes) {
+fn to_folder(path: Option<&str>) -> (ResponseHead, Bytes) {
     let path = path.unwrap_or_default();
     let (path, query) =
         path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
@@ -51,7 +93,7 @@ pub(super) fn to_folder(path: Option<&str>) -> (ResponseHead, Bytes) {
 }
 
 /// Creates the response to a request for a file that exists.
-pub(super) fn for_file(request: &RequestHead, name: &str, meta: &FileMeta) -> Answer {
+pub fn for_file(request: &RequestHead, name: &str, meta: &FileMeta) -> Answer {
     let mut headers = HeaderMap::new();
     let etag = etag(meta);
     let modified = meta.modified.map(httpdate::fmt_http_date);

@@ -1,13 +1,14 @@
 //! The reports on tunnels that clients forward: `QUIC_INFO` of the paper TECC (NSDI '24, §4.2.2).
 
-use std::time::Instant;
-
 use http::{HeaderMap, HeaderName, StatusCode};
 use tandem_congestion::Applied;
 use tandem_wire::{HttpDatagram, ResponseHead, TunnelInfo, TunnelInfoError};
 use tracing::debug;
 
-use super::{Origin, RequestId, answer};
+use super::{
+    answer,
+    site::{Edge, RequestId, Site},
+};
 use crate::{
     fields::only_line,
     h3::End,
@@ -16,29 +17,29 @@ use crate::{
 
 const QUIC_INFO: HeaderName = HeaderName::from_static(TunnelInfo::FIELD);
 
-impl Origin {
+impl Site {
     /// Answers a request that opens a channel for reports. Each connection may have one such
     /// request, and none if the congestion controller does not use reports.
-    pub(super) fn open_channel(&mut self, id: RequestId) {
+    pub(super) fn open_channel(&mut self, cx: &mut Edge<'_>, id: RequestId) {
         let status = match self.channels.contains_key(&id.0) {
-            _ if !self.takes_reports => StatusCode::NOT_IMPLEMENTED,
+            _ if !self.extras.reports => StatusCode::NOT_IMPLEMENTED,
             true => StatusCode::CONFLICT,
             false => StatusCode::OK,
         };
         if status != StatusCode::OK {
-            return self.refuse(id, &http::Method::CONNECT, answer::plain(status));
+            return Self::refuse(cx, id, &http::Method::CONNECT, answer::plain(status));
         }
-        let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
+        let Some(mut carrier) = cx.server.carrier(id.0) else { return }; // the client has gone
         let head = ResponseHead { status, headers: HeaderMap::new() };
         carrier.respond(id.1, &head, End::More);
         self.channels.insert(id.0, id.1);
     }
 
     /// Closes the channel for reports if it is the request that the client has ended.
-    pub(super) fn close_channel(&mut self, (id, stream): RequestId) {
+    pub(super) fn close_channel(&mut self, cx: &mut Edge<'_>, (id, stream): RequestId) {
         if self.channels.get(&id) == Some(&stream) {
             self.channels.remove(&id);
-            if let Some(mut carrier) = self.server.carrier(id) {
+            if let Some(mut carrier) = cx.server.carrier(id) {
                 carrier.finish(stream);
             }
         }
@@ -49,26 +50,26 @@ impl Origin {
     }
 
     /// Processes a datagram of the channel for reports.
-    pub(super) fn take_report(&mut self, now: Instant, id: ConnectionId, datagram: HttpDatagram) {
+    pub(super) fn take_report(cx: &mut Edge<'_>, id: ConnectionId, datagram: HttpDatagram) {
         if datagram.context_id == TunnelInfo::CONTEXT_ID {
-            self.apply(now, id, TunnelInfo::decode(datagram.payload));
+            Self::apply(cx, id, TunnelInfo::decode(datagram.payload));
         } else {
-            self.stats.dropped.unknown_context += 1;
+            cx.stats.dropped.unknown_context += 1;
         }
     }
 
     /// Processes the report in the header section of a request, if there is one.
-    pub(super) fn read_report(&mut self, now: Instant, id: ConnectionId, headers: &HeaderMap) {
+    pub(super) fn read_report(cx: &mut Edge<'_>, id: ConnectionId, headers: &HeaderMap) {
         if let Some(line) = only_line(headers, &QUIC_INFO) {
             let info = line.map_err(|_| TunnelInfoError::Syntax);
-            self.apply(now, id, info.and_then(|line| TunnelInfo::parse_field(&line)));
+            Self::apply(cx, id, info.and_then(|line| TunnelInfo::parse_field(&line)));
         }
     }
 
-    fn apply(&mut self, now: Instant, id: ConnectionId, info: Result<TunnelInfo, TunnelInfoError>) {
-        let Some(mut carrier) = self.server.carrier(id) else { return }; // the client has gone
-        let feedback = &mut self.stats.feedback;
-        match info.map(|info| carrier.quic().apply_feedback(now, &info)) {
+    fn apply(cx: &mut Edge<'_>, id: ConnectionId, info: Result<TunnelInfo, TunnelInfoError>) {
+        let Some(mut carrier) = cx.server.carrier(id) else { return }; // the client has gone
+        let feedback = &mut cx.stats.feedback;
+        match info.map(|info| carrier.quic().apply_feedback(cx.now, &info)) {
             Ok(Applied::Used) => feedback.used += 1,
             Ok(Applied::Stale) => feedback.stale += 1,
             Ok(Applied::NotListening) => {}

@@ -1,11 +1,12 @@
 //! A body of zeros with which clients measure their rate. It needs no file, and its length has a bound.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use tandem_wire::RequestHead;
 
-use super::{OpenRequest, Origin, RequestId, ResponseState, answer};
+use super::{
+    answer,
+    site::{Edge, OpenRequest, RequestId, ResponseState, Site},
+};
 use crate::node::FileMeta;
 
 /// Where the body is. RFC 8615 keeps such paths apart from those of files.
@@ -21,9 +22,9 @@ pub(super) fn zeros(len: usize) -> Bytes {
     zeros
 }
 
-impl Origin {
+impl Site {
     /// Begins the answer to a request for the body.
-    pub(super) fn begin_speedtest(&mut self, now: Instant, id: RequestId, head: RequestHead) {
+    pub(super) fn begin_speedtest(&mut self, cx: &mut Edge<'_>, id: RequestId, head: RequestHead) {
         let meta = FileMeta { len: self.limits.upload, modified: None };
         let answer = answer::for_file(&head, "speedtest", &meta);
         let exchange = OpenRequest {
@@ -31,11 +32,11 @@ impl Origin {
             path: Vec::new(),
             file: None,
             state: ResponseState::Opening,
-            began: now,
+            began: cx.now,
             sent: (None, 0),
         };
         self.exchanges.insert(id, exchange);
-        self.start(now, id, &answer);
+        self.start(cx, id, &answer);
     }
 }
 

@@ -3,13 +3,16 @@
 use http::{HeaderMap, Method, StatusCode};
 use tandem_wire::{Code, RequestHead, ResponseHead};
 
-use super::{Origin, RequestId, answer};
+use super::{
+    answer,
+    site::{Edge, RequestId, Site},
+};
 use crate::{fields::content_length, h3::End};
 
-impl Origin {
+impl Site {
     /// Begins an upload if the request has a length and the length is within the limit. Otherwise
     /// refuses the request.
-    pub(super) fn begin_upload(&mut self, id: RequestId, head: &RequestHead) {
+    pub(super) fn begin_upload(&mut self, cx: &mut Edge<'_>, id: RequestId, head: &RequestHead) {
         let refused = match content_length(&head.headers) {
             Ok(Some(len)) if len <= self.limits.upload => {
                 self.uploads.insert(id, len);
@@ -19,45 +22,45 @@ impl Origin {
             Ok(None) => StatusCode::LENGTH_REQUIRED,
             Err(_) => StatusCode::BAD_REQUEST,
         };
-        self.refuse(id, &Method::PUT, answer::plain(refused));
+        Self::refuse(cx, id, &Method::PUT, answer::plain(refused));
     }
 
     /// Counts a part of a request's body. Returns false if the body is longer than its
     /// content-length.
-    pub(super) fn take_upload(&mut self, id: RequestId, len: usize) -> bool {
+    pub(super) fn take_upload(&mut self, cx: &mut Edge<'_>, id: RequestId, len: usize) -> bool {
         let Some(left) = self.uploads.get_mut(&id) else { return true }; // of another request
         let Some(rest) = left.checked_sub(len as u64) else {
-            self.abort_upload(id);
+            self.abort_upload(cx, id);
             return false;
         };
         *left = rest;
-        self.stats.upload_bytes += len as u64;
+        cx.stats.upload_bytes += len as u64;
         true
     }
 
     /// Ends an upload with a response, or with an error if the body is shorter than its
     /// content-length.
-    pub(super) fn end_upload(&mut self, id: RequestId) {
+    pub(super) fn end_upload(&mut self, cx: &mut Edge<'_>, id: RequestId) {
         match self.uploads.get(&id) {
             None => {}
             Some(0) => {
                 self.uploads.remove(&id);
-                let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
+                let Some(mut carrier) = cx.server.carrier(id.0) else { return }; // the client has gone
                 let head =
                     ResponseHead { status: StatusCode::NO_CONTENT, headers: HeaderMap::new() };
                 carrier.respond(id.1, &head, End::Last);
             }
-            Some(_) => self.abort_upload(id),
+            Some(_) => self.abort_upload(cx, id),
         }
     }
 
     /// Aborts an upload. RFC 9114 §4.1.2: a request whose content-length "does not equal the sum of
     /// the DATA frame lengths received" is malformed, which is "a stream error of type
     /// `H3_MESSAGE_ERROR`".
-    fn abort_upload(&mut self, id: RequestId) {
+    fn abort_upload(&mut self, cx: &mut Edge<'_>, id: RequestId) {
         self.uploads.remove(&id);
-        self.stats.requests_refused += 1;
-        if let Some(mut carrier) = self.server.carrier(id.0) {
+        cx.stats.requests_refused += 1;
+        if let Some(mut carrier) = cx.server.carrier(id.0) {
             carrier.reset(id.1, Code::H3_MESSAGE_ERROR);
         }
     }

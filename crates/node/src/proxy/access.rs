@@ -15,6 +15,7 @@ use super::{
     users::{Account, Counted, OpenPlace, Refusal, UserRules, Users},
 };
 use crate::{
+    concealed::ConcealedUser,
     error::RequestError,
     service::HostPort,
     token::{NamedToken, Token},
@@ -30,6 +31,9 @@ pub enum Access {
     Tokens(Vec<NamedToken>),
     /// The clients that send one of these tokens, or a JSON Web Token that is signed with one of these keys.
     TokensOrSigned(Vec<NamedToken>, Arc<JwtKeys>),
+    /// The clients that send one of these tokens, or a JSON Web Token that is signed with one of these keys, or show
+    /// that they have the key of one of these users (RFC 9729).
+    TokensOrShown(Vec<NamedToken>, Option<Arc<JwtKeys>>, Arc<[ConcealedUser]>),
 }
 
 /// What a request has shown of its right to use a proxy.
@@ -41,6 +45,8 @@ pub(super) enum Shown {
     Token(Token),
     /// A JSON Web Token that is signed with this key.
     Signed(Box<AlgorithmParameters>),
+    /// The private key of this user.
+    Key(Box<ConcealedUser>),
 }
 
 /// Who sends a request, as its credentials say.
@@ -162,6 +168,9 @@ impl Access {
             return Ok(claim(UserRules::ANYONE, Shown::Nothing));
         };
         let credentials = credentials.map_err(|_| Denied::NoToken)?;
+        if let Some(user) = credentials.user() {
+            return Ok(claim(user.name(), Shown::Key(Box::new(user.clone()))));
+        }
         // Every token is compared, even after the right one.
         let found = tokens.iter().fold(None, |found, named| {
             let is_shown = named.token.is(credentials.token());
@@ -183,6 +192,7 @@ impl Access {
         match &user.shown {
             Shown::Token(old) => tokens.iter().any(|named| named.token == *old),
             Shown::Signed(key) => keys.is_some_and(|keys| keys.has(key)),
+            Shown::Key(user) => self.concealed().contains(user),
             Shown::Nothing => false,
         }
     }
@@ -193,6 +203,15 @@ impl Access {
             Self::Anyone => None,
             Self::Tokens(tokens) => Some((tokens, None)),
             Self::TokensOrSigned(tokens, keys) => Some((tokens, Some(keys))),
+            Self::TokensOrShown(tokens, keys, _) => Some((tokens, keys.as_ref())),
+        }
+    }
+
+    /// The users who show a key.
+    pub(super) fn concealed(&self) -> &[ConcealedUser] {
+        match self {
+            Self::Anyone | Self::Tokens(_) | Self::TokensOrSigned(..) => &[],
+            Self::TokensOrShown(.., users) => users,
         }
     }
 }

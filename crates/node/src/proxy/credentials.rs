@@ -6,9 +6,13 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, header};
 
+use crate::concealed::ConcealedUser;
+
 /// What a request shows. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Credentials {
+    /// The user who has shown a key. Then there is no token.
+    proven: Option<ConcealedUser>,
     /// The name of the user, if the client has said one.
     name: Option<Vec<u8>>,
     token: Vec<u8>,
@@ -24,6 +28,16 @@ pub(super) enum NoCredentials {
 }
 
 impl Credentials {
+    /// Those of a user who has shown a key (RFC 9729).
+    pub(super) fn proven(user: ConcealedUser) -> Self {
+        Self { proven: Some(user), name: None, token: Vec::new() }
+    }
+
+    /// The user who has shown a key.
+    pub(super) const fn user(&self) -> Option<&ConcealedUser> {
+        self.proven.as_ref()
+    }
+
     /// The credentials of a request with these fields.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, NoCredentials> {
         let fields = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION];
@@ -40,7 +54,7 @@ impl Credentials {
         let shown = shown.get(1..)?;
         // RFC 9110 §11.1: the scheme is case-insensitive.
         if scheme.eq_ignore_ascii_case(b"bearer") {
-            return Some(Self { name: None, token: shown.to_vec() });
+            return Some(Self { proven: None, name: None, token: shown.to_vec() });
         }
         if !scheme.eq_ignore_ascii_case(b"basic") {
             return None;
@@ -50,7 +64,7 @@ impl Credentials {
         let colon = pair.iter().position(|byte| *byte == b':')?;
         let (name, token) = pair.split_at_checked(colon)?;
         let name = Some(name.to_vec()).filter(|name| !name.is_empty());
-        Some(Self { name, token: token.get(1..)?.to_vec() })
+        Some(Self { proven: None, name, token: token.get(1..)?.to_vec() })
     }
 
     pub(super) fn token(&self) -> &[u8] {

@@ -17,6 +17,7 @@ mod relay;
 mod request;
 mod service;
 mod shares;
+mod site;
 mod standing;
 mod status;
 mod targets;
@@ -43,6 +44,7 @@ pub use self::{
     policy::TargetPolicy,
     ports::{TcpPorts, TcpPortsError},
     pvd::{PVD_PATH, Pvd},
+    site::{ProxySite, SecretPath, SecretPathError},
     users::{
         Bound, EachWay, KeptUsage, Month, Refusal, Refused, TargetRules, TargetRulesError,
         UserCounters, UserLimits, UserRule, UserRules, UserUsage, Users, is_user_name,
@@ -67,6 +69,7 @@ use crate::{
     limits::Limits,
     mode::Oversize,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
+    origin::{Extras, Site},
     quic::{self, ConfigError, ConnectionId, LossDetection, ServerTls, Transport},
     seldom::Seldom,
     server::{self, Server},
@@ -108,6 +111,8 @@ pub struct ProxyConfig {
     pub log_flows: LogFlows,
     /// The URI template that the path of each request must match (RFC 9298 §2).
     pub template: Template,
+    /// The site that the proxy is to everybody who has no right to it. `None`: it tells them that it is a proxy.
+    pub site: Option<ProxySite>,
     /// What the proxy tells of itself to everybody who asks at [`PVD_PATH`].
     pub pvd: Pvd,
     /// The bounds on what the proxy uses.
@@ -145,6 +150,7 @@ impl ProxyConfig {
             log_clients: false,
             log_flows: LogFlows::default(),
             template: Self::default_template(),
+            site: None,
             pvd: Pvd::default(),
             limits: Limits::default(),
             in_use: InUse::default(),
@@ -176,6 +182,8 @@ pub struct Proxy {
     /// What travels beside the connections.
     beside: BesideFlows,
     pep: Option<ProxyPep>,
+    /// What strangers get.
+    site: Option<Site>,
     listen: SocketAddr,
     feedback_interval: Option<Duration>,
     oversize: Oversize,
@@ -211,6 +219,7 @@ impl Proxy {
             transport.loss_detection = LossDetection::BehindRepair;
         }
         let server = Server::new(tls, &transport, &limits, config.seed);
+        let (content, secret_path) = config.site.map(|it| (it.content, it.secret_path)).unzip();
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(listen) };
         Ok(Self {
             server,
@@ -219,7 +228,7 @@ impl Proxy {
                 guesses: Guesses::new(&limits),
                 warning: Seldom::default(),
                 limit_warning: Seldom::default(),
-                paths: Paths::new(template)?,
+                paths: Paths::new(template, secret_path.flatten())?,
                 only: service.map(HostPort::from),
                 tcp_ports,
             },
@@ -229,6 +238,7 @@ impl Proxy {
             shares: Shares::default(),
             beside: BesideFlows::new(&transport, config.seed),
             pep: config.pep.map(ProxyPep::new),
+            site: content.map(|content| Site::new(content, Extras::default(), &limits)),
             listen,
             feedback_interval,
             oversize,
@@ -302,7 +312,13 @@ impl Proxy {
                 }
             }
             server::Event::Lost => self.on_lost(id),
-            server::Event::Closed => self.on_closed(id),
+            server::Event::Http(
+                event @ (h3::Event::Body(stream)
+                | h3::Event::Failed(stream, _)
+                | h3::Event::Writable(stream)),
+            ) if self.is_of_site((id, stream)) => self.tell_site(now, id, event),
+            server::Event::Datagrams if self.is_stranger(id) => self.take_strange(now, id),
+            server::Event::Closed => self.on_closed(now, id),
             server::Event::Datagrams => {
                 if let Some(peer) = self.peers.get_mut(id) {
                     peer.tunnel.on_datagrams();
@@ -310,7 +326,7 @@ impl Proxy {
                 }
             }
             server::Event::Http(h3::Event::Request(stream, head)) => {
-                self.on_request(now, (id, stream), &head);
+                self.on_request(now, (id, stream), head);
             }
             server::Event::Http(h3::Event::Body(stream)) => {
                 let Some(peer) = self.peers.get_mut(id) else { return }; // the client has gone
@@ -334,7 +350,10 @@ impl Proxy {
         }
     }
 
-    fn on_closed(&mut self, id: ConnectionId) {
+    fn on_closed(&mut self, now: Instant, id: ConnectionId) {
+        if let Some((site, mut cx)) = self.site(now) {
+            site.on_closed(&mut cx, id);
+        }
         let Some((standing, flows)) = self.peers.remove(id) else { return }; // it was never opened
         for (stream, mut flow) in flows {
             self.release((id, stream), &mut flow, &End::WithConnection);
@@ -388,8 +407,9 @@ impl Node for Proxy {
             }
             Input::Timeout => self.handle_timeout(now),
             Input::MemoryInUse(bytes) => {
-                let Self { server, peers, .. } = self;
-                server.set_memory_in_use(now, bytes, |id| peers.memory_of(id));
+                let Self { server, peers, site, .. } = self;
+                let of_site = |id| site.as_ref().map_or(0, |site| site.memory_of(id));
+                server.set_memory_in_use(now, bytes, |id| peers.memory_of(id) + of_site(id));
             }
             Input::SocketOpened { socket: LISTEN, result } => {
                 self.outputs.push_back(Output::Event(Event::listening(self.listen, result)));
@@ -406,9 +426,12 @@ impl Node for Proxy {
             Input::Tcp(input) => self.on_tcp(now, input),
             Input::Load(load) => self.shares.set_load(now, load),
             Input::Shutdown => self.server.drain(now),
+            Input::FileOpened { .. } | Input::FileChunk { .. } | Input::Upstream(_) => {
+                if let Some((site, mut cx)) = self.site(now) {
+                    site.handle(&mut cx, input);
+                }
+            }
             Input::NetworkChanged
-            | Input::FileOpened { .. }
-            | Input::FileChunk { .. }
             | Input::BodyCredit { .. }
             | Input::ServiceResolved { .. }
             | Input::TunnelInfo(_) => {}
@@ -440,7 +463,7 @@ impl Node for Proxy {
                 return output; // a payload or the end of a stream may have ended a flow
             }
             // Everything that arrived before the end of a connection has been relayed.
-            let is_idle = self.targets.is_idle();
+            let is_idle = self.targets.is_idle() && self.site.as_ref().is_none_or(Site::is_idle);
             if self.forget_lost(now) || self.server.finish_drain(now, is_idle) {
                 continue;
             }

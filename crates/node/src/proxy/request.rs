@@ -17,6 +17,7 @@ use super::{
     users::Users,
 };
 use crate::{
+    concealed,
     error::RequestError,
     guesses::Guesses,
     h3::{self, has_content},
@@ -50,7 +51,7 @@ pub(super) struct Permitted<'a> {
 
 impl Admission {
     /// Finds out what a request is for.
-    fn service(head: &RequestHead) -> Result<Service, RequestError> {
+    pub(super) fn service(head: &RequestHead) -> Result<Service, RequestError> {
         if head.method != Method::CONNECT {
             return Err(RequestError::NotConnect);
         }
@@ -67,7 +68,9 @@ impl Admission {
         standing: &mut Standing,
         credentials: Result<Credentials, NoCredentials>,
     ) -> Result<Claim, Denied> {
-        let result = match standing.wait(now, &self.guesses) {
+        // A key cannot be guessed, so that its holder does not wait for those who guess tokens.
+        let has_key = credentials.as_ref().is_ok_and(|it| it.user().is_some());
+        let result = match standing.wait(now, &self.guesses).filter(|_| !has_key) {
             Some(wait) => Err(Denied::Ignored(wait)),
             None => self.access.permits((now, users.unix(now)), credentials),
         };
@@ -103,15 +106,22 @@ impl Admission {
 }
 
 impl Proxy {
-    pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: &RequestHead) {
+    pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: Box<RequestHead>) {
+        let mut user = None;
+        if self.site.is_some() {
+            user = self.user_beside_site(now, id.0, &head);
+            if user.is_none() {
+                return self.tell_site(now, id.0, h3::Event::Request(id.1, head));
+            }
+        }
         self.stats.requests += 1;
         if let Some(trace_id) = TraceId::of(&head.headers) {
             debug!(connection = id.0.0, flow = id.1.0, %trace_id, "request received");
         }
-        if self.answer_pvd(now, id, head) {
+        if self.answer_pvd(now, id, &head) {
             return;
         }
-        let service = Admission::service(head);
+        let service = Admission::service(&head);
         let has_capsules = service.as_ref().is_ok_and(|service| service.has_capsules());
         // RFC 9297 §3.2 is about messages with capsules. Other requests may have content.
         if has_capsules && has_content(&head.headers) {
@@ -120,7 +130,8 @@ impl Proxy {
             return self.end_flow(id, &End::Refused, fate);
         }
         let refused_as = service.as_ref().map_or(Service::Udp, |service| *service);
-        if let Err(error) = service.and_then(|service| self.admit(now, id, head, service)) {
+        if let Err(error) = service.and_then(|service| self.admit(now, id, &head, (service, user)))
+        {
             self.warn_of_limit(now, id, &error);
             self.refuse(id, &error, refused_as);
             self.close_guesser(now, id.0);
@@ -132,9 +143,10 @@ impl Proxy {
         now: Instant,
         id: FlowId,
         head: &RequestHead,
-        service: Service,
+        (service, user): (Service, Option<Result<User, RequestError>>),
     ) -> Result<(), RequestError> {
-        let user = self.identify(now, id.0, Credentials::of(&head.headers))?;
+        let identify = || self.identify(now, id.0, head);
+        let user = user.unwrap_or_else(identify)?;
         let target = self.admission.paths.target(head, service)?;
         self.server.prove(id.0);
         user.check_target(&target)?;
@@ -145,12 +157,13 @@ impl Proxy {
     }
 
     /// Finds out who sends a request. Counts a request that may not use the proxy.
-    fn identify(
+    pub(super) fn identify(
         &mut self,
         now: Instant,
         id: ConnectionId,
-        credentials: Result<Credentials, NoCredentials>,
+        head: &RequestHead,
     ) -> Result<User, RequestError> {
+        let credentials = self.credentials(id, head);
         let Some(peer) = self.peers.get_mut(id) else { return Err(RequestError::Unauthorized) };
         let standing = &mut peer.standing;
         let (counter, error) =
@@ -191,6 +204,19 @@ impl Proxy {
             warn!(connection = id.0, client, left_out, "a client sent a wrong token");
         }
         Err(error)
+    }
+
+    /// What a request shows.
+    fn credentials(
+        &mut self,
+        id: ConnectionId,
+        head: &RequestHead,
+    ) -> Result<Credentials, NoCredentials> {
+        let users = self.admission.access.concealed();
+        let to = (&head.headers, head.authority.as_deref().unwrap_or_default());
+        let connection = self.server.connection(id).filter(|_| !users.is_empty());
+        let user = connection.and_then(|connection| concealed::identify(users, to, connection));
+        user.cloned().map(Credentials::proven).map_or_else(|| Credentials::of(&head.headers), Ok)
     }
 
     /// Tells the operator, at most seldom, that a user has reached a limit.

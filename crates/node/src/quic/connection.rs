@@ -423,6 +423,11 @@ impl Connection {
         .ok()
     }
 
+    /// Fills `output` with secrets of this connection (RFC 8446 §7.5). `false`: its handshake is not complete.
+    pub(crate) fn export(&self, output: &mut [u8], label: &[u8], context: &[u8]) -> bool {
+        self.inner.crypto_session().export_keying_material(output, label, context).is_ok()
+    }
+
     /// Whether the connection has been closed by either end.
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.is_closed()

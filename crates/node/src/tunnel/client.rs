@@ -127,6 +127,11 @@ impl End for ClientEnd {
 }
 
 impl ClientTunnel {
+    /// Whether the proxy is one of ours, as far as it is known.
+    pub(crate) const fn is_to_tandem(&self) -> bool {
+        self.end.is_tandem
+    }
+
     /// The client's end of a tunnel.
     pub(crate) fn client(mode: TunnelMode, limits: &Limits) -> Self {
         let end = ClientEnd {

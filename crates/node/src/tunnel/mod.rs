@@ -276,6 +276,16 @@ impl<E: End> Tunnel<E> {
         None
     }
 
+    /// Takes a datagram whose request has not arrived.
+    pub(crate) fn on_early(&mut self, now: Instant, carrier: &Carrier<'_>, datagram: HttpDatagram) {
+        let HttpDatagram { quarter_stream_id, context_id, payload } = datagram;
+        let stream = StreamId(quarter_stream_id.stream_id());
+        if !self.flows.contains_key(&stream) {
+            let arrived = Arrived { stream, context_id, payload, form: Some(Form::Datagram) };
+            drop(self.on_unknown_flow(now, carrier, &arrived));
+        }
+    }
+
     fn on_datagram(
         &mut self,
         now: Instant,
@@ -453,6 +463,11 @@ impl<E: End> Tunnel<E> {
     /// Notes that datagrams arrived.
     pub(crate) fn on_datagrams(&mut self) {
         self.has_datagrams = true;
+    }
+
+    /// Whether a request stream has a flow, or is a part of one.
+    pub(crate) fn has(&self, stream: StreamId) -> bool {
+        self.flows.contains_key(&stream)
     }
 
     /// Notes that a request stream may have something to read.

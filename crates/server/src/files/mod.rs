@@ -1,5 +1,6 @@
-//! Files that settings name: tokens and PEPs.
+//! Files that settings name: tokens, keys and PEPs.
 
+pub mod concealed;
 mod error;
 pub mod peps;
 pub mod pvd;

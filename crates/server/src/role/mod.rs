@@ -7,7 +7,7 @@ mod proxy;
 
 use std::{net::SocketAddr, os::unix::net::UnixStream, path::Path, sync::Arc};
 
-use tandem_net::{DriverStats, Files};
+use tandem_net::{DriverStats, site::SiteContent};
 use tandem_node::{
     Serves,
     limits::Limits,
@@ -18,7 +18,7 @@ use tandem_node::{
 pub use self::{
     origin::{OriginConfig, OriginRole, OriginRunning},
     pep::ProxyPepSetup,
-    proxy::{FeedbackInterval, ProxyRole, ProxyRunning},
+    proxy::{FeedbackInterval, ProxyRole, ProxyRoleConfig, ProxyRunning},
 };
 use crate::{
     admin::{self, Admin},
@@ -77,21 +77,29 @@ pub trait Role: Sync {
     /// The limits that are in force.
     fn limits(&self, setup: &Setup) -> Limits;
 
-    /// A node with this share of the address and of the limits, and the files that it serves.
+    /// A node with this share of the address and of the limits, and the content of its site.
     fn node(
         &self,
         config: &Self::Config,
         tls: &ServerTls,
         share: (Transport, Limits),
-    ) -> Result<(Self::Node, Option<Files>), SetupError>;
+    ) -> Result<(Self::Node, Option<SiteContent>), SetupError>;
 
     /// Says what an operator should know before it runs, and fails if it must not run.
     fn check(&self, _: &Limits) -> Result<(), ServeError> {
         Ok(())
     }
 
-    /// Starts what runs beside the nodes.
-    fn start(&self, config: &Self::Config, setup: &Setup) -> Result<Self::Running, ServeError>;
+    /// Starts what runs beside the nodes, which listen at this address.
+    fn start(
+        &self,
+        config: &Self::Config,
+        setup: &Setup,
+        address: SocketAddr,
+    ) -> Result<Self::Running, ServeError>;
+
+    /// Sets the certificate of what runs beside the nodes.
+    fn set_tls(_: &Self::Running, _tls: &rustls::ServerConfig) {}
 
     /// Looks at a node, which has an index.
     fn look(

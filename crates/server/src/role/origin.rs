@@ -2,12 +2,13 @@
 
 use std::{
     net::SocketAddr,
+    os::unix::net::UnixStream,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use serde::Serialize;
-use tandem_net::{DriverStats, Files};
+use tandem_net::{DriverStats, site::SiteContent};
 use tandem_node::{
     Origin, Serves,
     limits::Limits,
@@ -19,17 +20,21 @@ use crate::{
     admin::{self, Admin, BUSIEST},
     capacity::descriptors,
     error::{ServeError, SetupError},
-    files::{FileError, peps},
+    files::peps,
     setup::Setup,
+    site::{SiteOverTcp, SiteSource},
     transport::WorkFor,
 };
 
-/// An origin, which serves the files of a folder.
+/// An origin, which serves the files of a folder, or what a server behind it has.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the program")]
 pub struct OriginRole {
-    /// The folder.
-    pub root: PathBuf,
+    /// Where its site comes from.
+    pub root: SiteSource,
+    /// Whether the site is served over HTTP/1.1 and TCP too.
+    pub http1: bool,
     /// Whether it takes uploads, which it counts and drops.
     pub takes_uploads: bool,
     /// Whether clients may measure their rate, with uploads and with a body of zeros.
@@ -44,14 +49,21 @@ pub struct OriginRole {
 impl OriginRole {
     /// An origin of the files below a folder.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, takes_uploads: false, speedtest: false, peps: None, json: false }
+        Self {
+            root: root.into(),
+            http1: false,
+            takes_uploads: false,
+            speedtest: false,
+            peps: None,
+            json: false,
+        }
     }
 }
 
 /// What the nodes of an origin are made from.
 pub struct OriginConfig {
     node: tandem_node::OriginConfig,
-    files: Files,
+    site: SiteContent,
     peps: Option<Peps>,
 }
 
@@ -60,6 +72,7 @@ pub struct OriginConfig {
 pub struct OriginRunning {
     /// What tells of the paths to clients. `None`: there are no PEPs.
     paths: Option<Mutex<Paths>>,
+    site: Option<SiteOverTcp>,
 }
 
 impl Role for OriginRole {
@@ -79,19 +92,15 @@ impl Role for OriginRole {
         listen: SocketAddr,
         tls: rustls::ServerConfig,
     ) -> Result<OriginConfig, SetupError> {
-        let root = &self.root;
-        if !root.is_dir() {
-            return Err(FileError::NoFolder { what: "root", path: root.clone() }.into());
-        }
+        let site = self.root.open("root")?;
         let peps = self.peps.as_deref().map(peps::read).transpose()?;
-        let unreadable = |error| FileError::Unreadable { file: root.clone(), error };
-        let files = Files::below(root).map_err(unreadable)?;
         let node = tandem_node::OriginConfig {
+            content: self.root.content(),
             takes_uploads: self.takes_uploads,
             serves_speedtests: self.speedtest,
             ..tandem_node::OriginConfig::new(listen, tls)
         };
-        Ok(OriginConfig { node, files, peps })
+        Ok(OriginConfig { node, site, peps })
     }
 
     fn limits(&self, setup: &Setup) -> Limits {
@@ -104,17 +113,39 @@ impl Role for OriginRole {
         config: &OriginConfig,
         tls: &ServerTls,
         (transport, limits): (Transport, Limits),
-    ) -> Result<(Origin, Option<Files>), SetupError> {
-        let OriginConfig { node, files, peps } = config;
+    ) -> Result<(Origin, Option<SiteContent>), SetupError> {
+        let OriginConfig { node, site, peps } = config;
         let transport = Transport { peps: peps.clone(), ..transport };
         let node = tandem_node::OriginConfig { transport, limits, ..node.clone() };
-        Ok((Origin::with_tls(node, tls), Some(files.clone())))
+        Ok((Origin::with_tls(node, tls), Some(site.apart())))
     }
 
-    fn start(&self, _: &OriginConfig, setup: &Setup) -> Result<OriginRunning, ServeError> {
+    fn start(
+        &self,
+        config: &OriginConfig,
+        setup: &Setup,
+        address: SocketAddr,
+    ) -> Result<OriginRunning, ServeError> {
         let paths = || Paths::new(self.json, setup.transport.qlog_dir());
         let paths = self.peps.as_ref().map(|_| paths()).transpose()?;
-        Ok(OriginRunning { paths: paths.map(Mutex::new) })
+        let over_tcp = || SiteOverTcp::new(address, config.site.apart(), config.node.tls.clone());
+        Ok(OriginRunning { paths: paths.map(Mutex::new), site: self.http1.then(over_tcp) })
+    }
+
+    fn set_tls(running: &OriginRunning, tls: &rustls::ServerConfig) {
+        if let Some(site) = &running.site {
+            site.set_tls(tls.clone());
+        }
+    }
+
+    fn begin(&self, running: &OriginRunning, _: Option<UnixStream>) -> Result<(), ServeError> {
+        running.site.as_ref().map_or(Ok(()), SiteOverTcp::begin)
+    }
+
+    fn hand_over(running: &OriginRunning, _: UnixStream) {
+        if let Some(site) = &running.site {
+            site.end();
+        }
     }
 
     fn look(

@@ -12,13 +12,13 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_with::{DisplayFromStr, serde_as};
 use tandem_files::setting::{Setting, Within};
-use tandem_net::{DriverStats, Files, Listeners};
+use tandem_net::{DriverStats, Listeners, site::SiteContent};
 use tandem_node::{
     Proxy, ProxyConfig, Serves,
     limits::Limits,
     mode::Oversize,
-    proxy::{LogFlows, Pvd, TargetPolicy, TcpPorts, Users},
-    quic::{ServerTls, Transport},
+    proxy::{LogFlows, ProxySite, Pvd, TargetPolicy, TcpPorts, Users},
+    quic::{Mtu, ServerTls, Transport},
 };
 use tandem_units::HumanDuration;
 use tandem_wire::Template;
@@ -30,6 +30,7 @@ use crate::{
     error::{ServeError, SetupError},
     files::{FileError, pvd},
     setup::Setup,
+    site::{NamedPath, SiteOverTcp, SiteSetup},
     transport::WorkFor,
     users::{Keeper, UsersSetup, say_unusable},
 };
@@ -83,6 +84,9 @@ pub struct ProxyRole {
     pub feedback_interval: Option<Within<FeedbackInterval>>,
     /// What becomes of packets that fit no datagram.
     pub oversize: Oversize,
+    /// The site that it is to everybody who has no right to it.
+    #[serde(flatten)]
+    pub site: SiteSetup,
     /// Its users.
     #[serde(flatten)]
     pub users: UsersSetup,
@@ -109,6 +113,7 @@ impl Default for ProxyRole {
             hand_over: HumanDuration(limits.hand_over),
             feedback_interval: None,
             oversize: Oversize::default(),
+            site: SiteSetup::default(),
             users: UsersSetup::default(),
             pep: ProxyPepSetup::default(),
         }
@@ -119,7 +124,8 @@ impl ProxyRole {
     /// The setting that decides who may use the proxy, if there is one.
     pub fn access_setting(&self) -> Option<&'static str> {
         let client_ca = self.client_ca.as_ref().map(|_| "client-ca");
-        self.users.access_setting().or(client_ca)
+        let secret_path = self.site.secret_path.as_ref().map(|_| "secret-path");
+        self.users.access_setting().or(client_ca).or(secret_path)
     }
 
     /// What it tells of itself. A template that is not the usual one may be a secret, so that only the operator tells
@@ -149,16 +155,26 @@ fn has_usual_path(template: &Template) -> bool {
     usual.is_ok_and(|usual| usual.as_str() == template.as_str())
 }
 
+/// What the nodes of a proxy are made from.
+pub struct ProxyRoleConfig {
+    node: ProxyConfig,
+    /// The content of its site.
+    content: Option<SiteContent>,
+    /// The path below which its templates are.
+    path: Option<NamedPath>,
+}
+
 /// What runs beside the nodes of a proxy.
 #[derive(Debug)]
 pub struct ProxyRunning {
     users: Users,
     keeper: Keeper,
+    site: Option<SiteOverTcp>,
 }
 
 impl Role for ProxyRole {
     type Node = Proxy;
-    type Config = ProxyConfig;
+    type Config = ProxyRoleConfig;
     type Running = ProxyRunning;
 
     const NAME: admin::RoleName = admin::RoleName::Proxy;
@@ -168,17 +184,24 @@ impl Role for ProxyRole {
         self.client_ca.as_deref()
     }
 
-    fn users(config: &ProxyConfig) -> Option<&Users> {
-        Some(&config.users)
+    fn users(config: &ProxyRoleConfig) -> Option<&Users> {
+        Some(&config.node.users)
     }
 
     fn config(
         &self,
         listen: SocketAddr,
         tls: rustls::ServerConfig,
-    ) -> Result<ProxyConfig, SetupError> {
+    ) -> Result<ProxyRoleConfig, SetupError> {
         self.check_access(listen)?;
-        Ok(ProxyConfig {
+        let content = self.site.site.as_ref().map(|site| site.open("site")).transpose()?;
+        let path = self.site.secret_path.as_deref().map(NamedPath::read).transpose()?;
+        let site = self.site.site.as_ref().map(|site| ProxySite {
+            content: site.content(),
+            secret_path: path.as_ref().map(|it| it.path.clone()),
+        });
+        let node = ProxyConfig {
+            site,
             access: self.users.access()?,
             users: Users::new(self.users.rules()?),
             policy: TargetPolicy::allowing(self.allow_target.clone()),
@@ -192,7 +215,8 @@ impl Role for ProxyRole {
             template: self.template.clone(),
             pvd: self.pvd()?,
             ..ProxyConfig::new(listen, tls)
-        })
+        };
+        Ok(ProxyRoleConfig { node, content, path })
     }
 
     fn limits(&self, setup: &Setup) -> Limits {
@@ -209,13 +233,19 @@ impl Role for ProxyRole {
 
     fn node(
         &self,
-        config: &ProxyConfig,
+        config: &ProxyRoleConfig,
         tls: &ServerTls,
-        (transport, limits): (Transport, Limits),
-    ) -> Result<(Proxy, Option<Files>), SetupError> {
+        (mut transport, limits): (Transport, Limits),
+    ) -> Result<(Proxy, Option<SiteContent>), SetupError> {
+        let ProxyRoleConfig { node, content, .. } = config;
+        if content.is_some() {
+            // Strangers get packets of the same sizes as from an origin. A client's first packet says how large those
+            // of its tunnel are to be.
+            transport.mtu = Mtu::default();
+        }
         // The clones of the configuration share what is in use.
-        let config = ProxyConfig { transport, limits, ..config.clone() };
-        Ok((Proxy::with_tls(config, tls)?, None))
+        let config = ProxyConfig { transport, limits, ..node.clone() };
+        Ok((Proxy::with_tls(config, tls)?, content.as_ref().map(SiteContent::apart)))
     }
 
     fn check(&self, limits: &Limits) -> Result<(), ServeError> {
@@ -225,9 +255,28 @@ impl Role for ProxyRole {
         Ok(())
     }
 
-    fn start(&self, config: &ProxyConfig, _: &Setup) -> Result<ProxyRunning, ServeError> {
-        let users = config.users.clone();
-        Ok(ProxyRunning { keeper: Keeper::start(users.clone())?, users })
+    fn start(
+        &self,
+        config: &ProxyRoleConfig,
+        _: &Setup,
+        address: SocketAddr,
+    ) -> Result<ProxyRunning, ServeError> {
+        if let Some(path) = &config.path {
+            path.keep()?;
+        }
+        let users = config.node.users.clone();
+        let content = config.content.as_ref().filter(|_| self.site.http1);
+        let over_tcp = |content: &SiteContent| {
+            SiteOverTcp::new(address, content.apart(), config.node.tls.clone())
+        };
+        let site = content.map(over_tcp);
+        Ok(ProxyRunning { keeper: Keeper::start(users.clone())?, users, site })
+    }
+
+    fn set_tls(running: &ProxyRunning, tls: &rustls::ServerConfig) {
+        if let Some(site) = &running.site {
+            site.set_tls(tls.clone());
+        }
     }
 
     fn look(
@@ -259,7 +308,10 @@ impl Role for ProxyRole {
     }
 
     fn begin(&self, running: &ProxyRunning, usage: Option<UnixStream>) -> Result<(), ServeError> {
-        let ProxyRunning { users, keeper } = running;
+        let ProxyRunning { users, keeper, site } = running;
+        if let Some(site) = site {
+            site.begin()?;
+        }
         match keeper.begin(self.users.usage_store.as_deref(), users, usage) {
             Err(error) if self.users.require_usage_store => Err(error.into()),
             Err(error) => {
@@ -272,5 +324,8 @@ impl Role for ProxyRole {
 
     fn hand_over(running: &ProxyRunning, usage: UnixStream) {
         running.keeper.hand_over(usage);
+        if let Some(site) = &running.site {
+            site.end();
+        }
     }
 }

@@ -35,8 +35,9 @@ impl<'a, R: Role> Changes<'a, R> {
 
     /// Reads all files again. Also returns what to tell the operator. Nothing changes unless all of them are good.
     pub(super) fn reload(&self) -> Result<(Change<R::Node>, String), SetupError> {
-        let (new, tls) = reread(self.role, self.setup, self.identity)?;
+        let (new, tls, over_tcp) = reread(self.role, self.setup, self.identity)?;
         let Reloaded { change, what } = self.role.reload(self.running)?;
+        R::set_tls(self.running, &over_tcp);
         new.report();
         let change = move |node: &mut R::Node| {
             node.set_tls(&tls);
@@ -52,7 +53,8 @@ impl<'a, R: Role> Changes<'a, R> {
 
     /// Reads the files of the certificate again.
     pub(super) fn renew(&self) -> Result<Change<R::Node>, SetupError> {
-        let (new, tls) = reread(self.role, self.setup, self.identity)?;
+        let (new, tls, over_tcp) = reread(self.role, self.setup, self.identity)?;
+        R::set_tls(self.running, &over_tcp);
         new.report();
         Ok(Arc::new(move |node: &mut R::Node| node.set_tls(&tls)))
     }

@@ -86,7 +86,8 @@ impl<'a, R: Role> Prepared<'a, R> {
         let (nodes, address) = self.nodes()?;
         // A process that cannot take over has written nothing.
         identity.announce()?;
-        let running = role.start(config, setup)?;
+        let listen = address.local_addr().unwrap_or(setup.listen);
+        let running = role.start(config, setup, listen)?;
         let changes = Changes::new(role, setup, (identity, &running));
         let look = |index, node: &mut R::Node, driver: &_| {
             R::look(&running, (index, node), driver, admin.as_ref());
@@ -113,10 +114,10 @@ impl<'a, R: Role> Prepared<'a, R> {
                 reset_secret: address.reset_secret(transport.reset_secret.as_ref()),
                 ..transport.clone()
             };
-            let (node, files) = role.node(config, &self.tls, (transport, limits.clone()))?;
+            let (node, site) = role.node(config, &self.tls, (transport, limits.clone()))?;
             let listener = Some(listener);
             let default = DriverOptions::default();
-            let options = DriverOptions { listener, files, grace, memory_in_use, tick, ..default };
+            let options = DriverOptions { listener, site, grace, memory_in_use, tick, ..default };
             nodes.push((node, options));
         }
         Ok((nodes, address))
@@ -129,13 +130,13 @@ pub(super) fn certificate_files<R: Role>(role: &R, setup: &Setup) -> Vec<PathBuf
     setup.tls.files().into_iter().chain(ca).collect()
 }
 
-/// The certificate in the files, and TLS with it.
+/// The certificate in the files, and TLS with it, also in its form for QUIC.
 pub(super) fn reread<R: Role>(
     role: &R,
     setup: &Setup,
     identity: &Identity,
-) -> Result<(Identity, ServerTls), SetupError> {
+) -> Result<(Identity, ServerTls, rustls::ServerConfig), SetupError> {
     let new = setup.tls.reread(identity)?;
-    let tls = ServerTls::new(setup.tls.server_config(&new, role.client_ca())?)?;
-    Ok((new, tls))
+    let tls = setup.tls.server_config(&new, role.client_ca())?;
+    Ok((new, ServerTls::new(tls.clone())?, tls))
 }

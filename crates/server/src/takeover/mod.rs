@@ -179,6 +179,11 @@ impl Address {
         })
     }
 
+    /// The address, whose port the operating system may have chosen.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.listeners.local_addr().ok()
+    }
+
     /// A listening socket for each thread.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = Listener> {
         self.listeners.of_this_process()

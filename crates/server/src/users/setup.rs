@@ -12,7 +12,7 @@ use tandem_node::proxy::{Access, JwtKeys, JwtRules, UserRules};
 
 use super::{Store, StoreError};
 use crate::{
-    files::{FileError, tokens},
+    files::{FileError, concealed, tokens},
     process::say,
 };
 
@@ -26,6 +26,9 @@ pub struct UsersSetup {
     /// Serve clients with a JSON Web Token that one of the keys in this file verifies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jwks: Option<PathBuf>,
+    /// Serve clients that show they have the private key of one of the public keys in this file (RFC 9729).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concealed_keys: Option<PathBuf>,
     /// The issuer that JSON Web Tokens must name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jwt_issuer: Option<String>,
@@ -59,14 +62,19 @@ impl UsersSetup {
 
     /// The setting that decides who may use the proxy, if there is one.
     pub fn access_setting(&self) -> Option<&'static str> {
-        let Self { token_file, jwks, .. } = self;
-        token_file.as_ref().map(|_| "token-file").or(jwks.as_ref().map(|_| "jwks"))
+        let Self { token_file, jwks, concealed_keys, .. } = self;
+        let all = [(token_file, "token-file"), (jwks, "jwks"), (concealed_keys, "concealed-keys")];
+        all.into_iter().find_map(|(file, name)| file.as_ref().map(|_| name))
     }
 
     /// Reads tokens and keys.
     pub fn access(&self) -> Result<Access, FileError> {
         let tokens = self.token_file.as_deref().map(tokens::read_all).transpose()?;
         let keys = self.keys()?;
+        if let Some(file) = &self.concealed_keys {
+            let (tokens, users) = (tokens.unwrap_or_default(), concealed::read_users(file)?);
+            return Ok(Access::TokensOrShown(tokens, keys.map(Arc::new), users.into()));
+        }
         Ok(match (tokens, keys) {
             (tokens, Some(keys)) => {
                 Access::TokensOrSigned(tokens.unwrap_or_default(), Arc::new(keys))
@@ -123,8 +131,13 @@ impl UsersSetup {
 
     /// What a reload reads again, as a message calls it.
     pub fn reloaded(&self) -> impl Iterator<Item = &'static str> {
-        let Self { token_file, jwks, users_file, .. } = self;
-        let files = [(token_file, "tokens"), (jwks, "JWK set"), (users_file, "limits of users")];
+        let Self { token_file, jwks, concealed_keys, users_file, .. } = self;
+        let files = [
+            (token_file, "tokens"),
+            (jwks, "JWK set"),
+            (concealed_keys, "keys of users"),
+            (users_file, "limits of users"),
+        ];
         files.into_iter().filter_map(|(file, name)| file.as_ref().map(|_| name))
     }
 }

@@ -160,9 +160,7 @@ impl Template {
     /// `authority` is not a host with an optional port.
     pub fn default_for(authority: &str) -> Result<Self, TemplateError> {
         parse_authority(authority)?;
-        Self::parse(&format!(
-            "https://{authority}/.well-known/masque/udp/{{{TARGET_HOST}}}/{{{TARGET_PORT}}}/"
-        ))
+        Self::parse(&format!("https://{authority}{}", default_path("udp")))
     }
 
     /// The default template for TCP connections through the proxy `authority`
@@ -173,13 +171,24 @@ impl Template {
     /// The authority is malformed.
     pub fn default_for_tcp(authority: &str) -> Result<Self, TemplateError> {
         parse_authority(authority)?;
-        Self::parse(&format!(
-            "https://{authority}/.well-known/masque/tcp/{{{TARGET_HOST}}}/{{{TARGET_PORT}}}/"
-        ))
+        Self::parse(&format!("https://{authority}{}", default_path("tcp")))
+    }
+
+    /// The default template for TCP connections through the proxy that has this template for UDP. If that one is the
+    /// default below a path, so is the other.
+    ///
+    /// # Errors
+    ///
+    /// There is no such template.
+    pub fn default_tcp_beside(&self) -> Result<Self, TemplateError> {
+        match self.text.strip_suffix(&default_path("udp")) {
+            Some(base) => Self::parse(&format!("{base}{}", default_path("tcp"))),
+            None => Self::default_for_tcp(self.authority()),
+        }
     }
 
     /// The template of a proxy as a user names it: a template, or `https://HOST:PORT`, or `HOST:PORT`,
-    /// which stand for the default template.
+    /// which stand for the default template, or `https://HOST:PORT/PATH`, which stands for the same below a path.
     ///
     /// # Errors
     ///
@@ -188,9 +197,14 @@ impl Template {
         if text.contains('{') {
             return Self::parse(text);
         }
-        let authority = text.strip_prefix("https://");
-        let authority = authority.map(|rest| rest.strip_suffix('/').unwrap_or(rest));
-        Self::default_for(authority.unwrap_or(text))
+        let Some(rest) = text.strip_prefix("https://") else { return Self::default_for(text) };
+        let base = rest.strip_suffix('/').unwrap_or(rest);
+        match base.split_once('/') {
+            Some((_, path)) if !path.contains(['?', '#']) => {
+                Self::parse(&format!("https://{base}{}", default_path("udp")))
+            }
+            _ => Self::default_for(base),
+        }
     }
 
     /// Expands the template to the URI for one target.
@@ -245,6 +259,13 @@ impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)
     }
+}
+
+/// The path of the default templates, below that of a proxy ([RFC 9298 §2]).
+///
+/// [RFC 9298 §2]: https://www.rfc-editor.org/rfc/rfc9298#section-2
+fn default_path(service: &str) -> String {
+    format!("/.well-known/masque/{service}/{{{TARGET_HOST}}}/{{{TARGET_PORT}}}/")
 }
 
 fn parse_authority(text: &str) -> Result<(Authority, u16), TemplateError> {

@@ -268,3 +268,36 @@ fn the_authority_of_a_connect_request_names_its_target() {
         assert_eq!(parsed, expected, "{authority}");
     }
 }
+
+#[test]
+fn a_proxy_below_a_path_has_both_default_templates_there() {
+    for (text, udp, tcp) in [
+        ("p.example", "/.well-known/masque/udp/", "/.well-known/masque/tcp/"),
+        ("https://p.example", "/.well-known/masque/udp/", "/.well-known/masque/tcp/"),
+        ("https://p.example/", "/.well-known/masque/udp/", "/.well-known/masque/tcp/"),
+        ("https://p.example/a", "/a/.well-known/masque/udp/", "/a/.well-known/masque/tcp/"),
+        (
+            "https://p.example/a/b-_.~/",
+            "/a/b-_.~/.well-known/masque/udp/",
+            "/a/b-_.~/.well-known/masque/tcp/",
+        ),
+        ("https://p.example/m/{target_host}/{target_port}", "/m/", "/.well-known/masque/tcp/"),
+    ] {
+        let template = Template::of_proxy(text).unwrap();
+        assert_eq!(template.authority(), "p.example", "{text}");
+        let path = template.expand("192.0.2.1", 53).path;
+        let rest = path.strip_prefix(udp).map(|rest| rest.trim_end_matches('/'));
+        assert_eq!(rest, Some("192.0.2.1/53"), "{text}: {path}");
+        let path = template.default_tcp_beside().unwrap().expand("192.0.2.1", 80).path;
+        assert_eq!(path, format!("{tcp}192.0.2.1/80/"), "{text}");
+    }
+    for text in [
+        "https://p.example/a?b",
+        "https://p.example/a#b",
+        "https:///a",
+        "p.example/a",
+        "https://p.example/a b",
+    ] {
+        assert!(Template::of_proxy(text).is_err(), "{text}");
+    }
+}

@@ -21,6 +21,7 @@ use crate::{
     beside::{Beside, Unwrapped, Violation, Virtual, Wish},
     carrier::Carrier,
     client::{FlowConfig, TunnelMode},
+    concealed::ConcealedKey,
     error::ClientError,
     h3::End,
     impossible::impossible,
@@ -45,6 +46,7 @@ pub(in crate::client) struct Hop {
     /// The template of the proxy that is used.
     template: Template,
     token: Option<Token>,
+    concealed: Option<ConcealedKey>,
     pub(in crate::client) flows: BTreeMap<StreamId, Flow>,
     /// What travels beside the connection.
     pub(in crate::client) beside: Beside,
@@ -61,7 +63,7 @@ impl Hop {
         peer: Peer,
         template: Template,
         others: Vec<Template>,
-        token: Option<Token>,
+        (token, concealed): (Option<Token>, Option<ConcealedKey>),
         mode: TunnelMode,
         limits: &Limits,
     ) -> Self {
@@ -79,6 +81,7 @@ impl Hop {
             failed: 0,
             template,
             token,
+            concealed,
             flows: BTreeMap::new(),
             next: None,
             is_up: false,
@@ -169,7 +172,7 @@ impl Hop {
         let mut head = self.head(request)?;
         head.headers = self.tunnel.request_fields(&wishes);
         let offer = self.beside.offer(&mut head.headers);
-        self.add_token(request.service, &mut head.headers);
+        self.add_credentials(request.service, &mut head);
         let mut http = self.peer.carrier()?;
         // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before it has received the setting.
         http.peer_settings()?;
@@ -191,7 +194,7 @@ impl Hop {
             let is_true = HeaderValue::from_static(CAPSULE_PROTOCOL_TRUE);
             head.headers.insert(CAPSULE_PROTOCOL, is_true);
         }
-        self.add_token(request.service, &mut head.headers);
+        self.add_credentials(request.service, &mut head);
         let mut carrier = self.peer.carrier()?;
         carrier.peer_settings()?;
         let stream = carrier.request(&head, End::More)?;
@@ -223,13 +226,21 @@ impl Hop {
         self.peer.wake();
     }
 
-    fn add_token(&self, service: Service, headers: &mut HeaderMap) {
-        if let Some(token) = &self.token
-            && let Ok(mut value) = HeaderValue::from_str(&token.field_value())
-        {
+    /// Adds the token of the client, and what it shows with its key. A proxy that reads the second needs no first one.
+    fn add_credentials(&mut self, service: Service, head: &mut RequestHead) {
+        let token = self.token.as_ref().and_then(|token| {
+            let mut value = HeaderValue::from_str(&token.field_value()).ok()?;
             value.set_sensitive(true);
+            Some(value)
+        });
+        let authority = head.authority.as_deref().unwrap_or_default();
+        let carrier = self.peer.carrier();
+        let concealed = self.concealed.as_ref().zip(carrier);
+        let concealed =
+            concealed.and_then(|(key, mut carrier)| key.field_value(carrier.quic(), authority));
+        for value in token.into_iter().chain(concealed) {
             for field in service.token_fields() {
-                headers.insert(*field, value.clone());
+                head.headers.append(*field, value.clone());
             }
         }
     }

@@ -149,8 +149,8 @@ impl Probes {
     ) -> Option<FlowEvent> {
         let is_capsules = probe.form == Form::Capsules;
         let Some(target) = &probe.target else {
-            // Only a status that means the token is a refusal of the question.
-            let is_refused = right::is_refused(head);
+            // Only an answer that means the token is a refusal of the question.
+            let is_refused = right::is_refused(head, cx.hop);
             let refused = || FlowEvent::Ended(cx.hop.refused("any target".to_owned(), head));
             return Some(if is_refused { refused() } else { FlowEvent::Opened });
         };

@@ -7,7 +7,10 @@ use tandem_wire::{Code, ResponseHead};
 
 use super::{Context, Verdict, tcp::Tcp};
 use crate::{
-    client::{FlowConfig, chain::Request},
+    client::{
+        FlowConfig,
+        chain::{Hop, Request},
+    },
     h3,
     quic::StreamId,
     service::Service,
@@ -22,9 +25,15 @@ pub(super) fn question(form: Form) -> Request {
     Request::new(Service::Tcp(form), FlowConfig::new(TARGET.0, TARGET.1))
 }
 
-/// Whether an answer means the token.
-pub(super) fn is_refused(head: &ResponseHead) -> bool {
-    matches!(head.status.as_u16(), 401 | 407 | 429)
+/// Whether an answer of the last proxy means the token. A server of ours that says nothing as a proxy is a web site to
+/// this client.
+pub(super) fn is_refused(head: &ResponseHead, hop: &Hop) -> bool {
+    let is_site = hop.tunnel.is_to_tandem() && !head.headers.contains_key("proxy-status");
+    match head.status.as_u16() {
+        401 | 407 | 429 => true,
+        404 | 405 | 501 => is_site,
+        _ => false,
+    }
 }
 
 /// What is known of the right to use the proxy.
@@ -73,13 +82,13 @@ impl Tcp {
         }
     }
 
-    /// Handles what comes on the stream of the question. Only a status that means the token is a refusal.
+    /// Handles what comes on the stream of the question. Only an answer that means the token is a refusal.
     pub(super) fn on_right(&mut self, stream: StreamId, event: &h3::Event, cx: &mut Context<'_>) {
         let refusal = match event {
             h3::Event::Response(_, head) => {
                 let error = cx.hop.refused("any target".to_owned(), head);
                 cx.hop.end_tcp(stream, Code::H3_REQUEST_CANCELLED);
-                is_refused(head).then_some(error)
+                is_refused(head, cx.hop).then_some(error)
             }
             h3::Event::Failed(..) => {
                 cx.hop.end_tcp(stream, Code::H3_REQUEST_CANCELLED);

@@ -17,6 +17,7 @@ use super::{
     flow::{End, StreamFate},
     relay::Outlet,
     request::Permitted,
+    site::SecretPath,
     targets::Targets,
     users::{Direction, EachWay},
 };
@@ -36,10 +37,12 @@ use crate::{
 pub(super) struct Paths {
     udp: (PathMatcher, Template),
     tcp: (PathMatcher, Template),
+    /// What stands before them in paths.
+    secret: Option<SecretPath>,
 }
 
 impl Paths {
-    pub(super) fn new(udp: Template) -> Result<Self, ConfigError> {
+    pub(super) fn new(udp: Template, secret: Option<SecretPath>) -> Result<Self, ConfigError> {
         let with_matcher = |template: Template| {
             let matcher = PathMatcher::new(&template).map_err(|_| {
                 ConfigError::Settings("the variables of the template cannot be separated")
@@ -47,7 +50,12 @@ impl Paths {
             Ok((matcher, template))
         };
         let tcp = with_matcher(ProxyConfig::default_tcp_template())?;
-        Ok(Self { udp: with_matcher(udp)?, tcp })
+        Ok(Self { udp: with_matcher(udp)?, tcp, secret })
+    }
+
+    /// Whether only users know the paths.
+    pub(super) const fn is_secret(&self) -> bool {
+        self.secret.is_some()
     }
 
     /// The template of UDP.
@@ -71,8 +79,9 @@ impl Paths {
                 return parse_target_authority(authority).map(HostPort::from).map_err(malformed);
             }
         };
-        matcher
-            .match_path(head.path.as_deref().unwrap_or_default())
+        let path = head.path.as_deref().unwrap_or_default();
+        let path = self.secret.as_ref().map_or(Some(path), |secret| secret.strip(path));
+        path.and_then(|path| matcher.match_path(path))
             .ok_or_else(|| RequestError::PathMismatch { template: template.as_str().to_owned() })?
             .map(HostPort::from)
             .map_err(malformed)
