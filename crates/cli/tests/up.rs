@@ -208,7 +208,7 @@ fn what_cannot_be_used_is_told_and_nothing_is_written() {
 }
 
 #[test]
-fn documents_that_cannot_be_used_and_servers_that_are_no_proxies_are_told() {
+fn documents_of_a_server_that_cannot_be_used_are_told() {
     let scene = Scene::new();
     let document = |members: &str| {
         let begin =
@@ -227,7 +227,6 @@ fn documents_that_cannot_be_used_and_servers_that_are_no_proxies_are_told() {
     fails(&document("").replace("127.0.0.1", "127.0.0.2"), &["about 127.0.0.2, not about"]);
     fails(&document("").replace("127.0.0.1", "\\u001b[2J"), &["about \\u{1b}[2J, not"]);
     fails(&document("").replace("2099", "2019"), &["expired at 2019-01-01"]);
-    fails(&document(""), &["does not support", "CONNECT-UDP proxy"]);
     fs::remove_file(scene.path("root/.well-known/pvd")).unwrap();
     fs::create_dir(scene.path("root/.well-known/pvd")).unwrap();
     self::fails(&scene, (&line, TOKEN), 1, &["elsewhere", "no redirect is followed"]);

@@ -131,6 +131,7 @@ impl UpError {
             | Self::Setup { .. }
             | Self::OtherProxy { .. }
             | Self::TokenForm => ExitCode::from(2),
+            Self::Input(error) if error.kind() == io::ErrorKind::Interrupted => ExitCode::from(130),
             _ => ExitCode::from(1),
         }
     }
