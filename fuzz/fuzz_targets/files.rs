@@ -6,8 +6,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tandem_files::{Fault, download::State, fleet::FleetFile, pair::PairFile, tokens, users};
-use tandem_node::proxy::is_user_name;
+use tandem_files::{
+    Fault,
+    download::State,
+    fleet::FleetFile,
+    pair::PairFile,
+    pvd::{self, Document, Expected, Origin},
+    rules, tokens, users,
+};
+use tandem_node::{
+    client::rules::{Action, Carried, Rules},
+    proxy::is_user_name,
+};
 
 /// The shortest token.
 const TOKEN_LEN_MIN: usize = 16;
@@ -23,6 +33,8 @@ fuzz_target!(|input: &[u8]| {
         b'f' => fleet_file(text),
         b't' => tokens_file(text),
         b'p' => pair_file(text),
+        b'd' => document(text),
+        b'r' => rules_file(text),
         _ => download_state(text),
     }
 });
@@ -106,6 +118,42 @@ fn pair_file(text: &str) {
             let token = text.lines().find_map(|line| line.strip_prefix("token = "));
             show_no_word_of(token.unwrap_or(""), &reason);
         }
+    }
+}
+
+/// What a proxy tells of itself.
+fn document(text: &str) {
+    let origins = [Origin { host: "p.example".to_owned(), port: 443 }];
+    let now = std::time::SystemTime::UNIX_EPOCH.into();
+    let expected = Expected { host: Some("p.example"), origins: &origins, now };
+    match Document::parse(text.as_bytes(), expected) {
+        Ok(document) => {
+            let is_of_origin = |it: &tandem_node::client::Template| Origin::of(it) == origins[0];
+            assert!(document.udp.as_ref().is_none_or(is_of_origin), "{document:?}");
+            assert!(document.rules.len() <= pvd::RULES_MAX + 1);
+            let rules = Rules { document: document.rules, ..Rules::default() };
+            for host in ["127.0.0.1", "::1", "localhost", "10.0.0.1", "fd00::1", "printer.local"] {
+                let decision = rules.decide(host, 443, Carried::Tcp);
+                assert_eq!(decision.action, Action::Direct, "{host} of {rules:?}");
+            }
+        }
+        Err(error) => {
+            let error = error.to_string();
+            assert!(!error.contains(|it: char| it.is_control()), "{error:?}");
+        }
+    }
+}
+
+/// The rules of a user.
+fn rules_file(text: &str) {
+    match rules::parse(text) {
+        Ok(rules) => {
+            for rule in rules {
+                let shown = rule.to_string();
+                assert_eq!(rules::rule(&shown), Ok(rule), "{shown}");
+            }
+        }
+        Err(fault) => check(&fault, text),
     }
 }
 

@@ -1,7 +1,7 @@
 """Performs transfers with a headless Firefox through a MASQUE proxy: visit.py PLAN FOLDER
 
-PLAN is JSON. It has the ports of proxy and origin, the CA in PEM, the protocol of the origin, and
-for each transfer the file and whether it is an upload. This program controls Firefox with its remote protocol, Marionette."""
+PLAN is JSON. It has the ports of proxy and origin, the CA in PEM, the protocol of the origin, for each transfer the file
+and whether it is an upload, and if Firefox gets another add-on than that of this folder its file and name. This program controls Firefox with its remote protocol, Marionette."""
 
 import base64
 import json
@@ -105,7 +105,9 @@ def start(folder: Path, plan: dict) -> subprocess.Popen:
 
 
 def extension(folder: Path, plan: dict) -> Path:
-    """Copies the extension and inserts the proxy's port."""
+    """Returns the add-on of the plan, or a copy of this folder's with the proxy's port."""
+    if "add-on" in plan:
+        return Path(plan["add-on"])
     copy = folder / "extension"
     shutil.copytree(EXTENSION, copy)
     script = copy / "background.js"
@@ -132,7 +134,7 @@ def visit(firefox: Marionette, plan: dict, extension: Path) -> list[str]:
     firefox.command("Marionette:SetContext", value="chrome")
     firefox.script(TRUST, base64.b64decode(plan["ca"]).decode())
     firefox.command("Addon:Install", path=str(extension), temporary=True)
-    wait(lambda: firefox.script(EXTENSION_RUNS, EXTENSION_ID))
+    wait(lambda: firefox.script(EXTENSION_RUNS, plan.get("id", EXTENSION_ID)))
     firefox.command("Marionette:SetContext", value="content")
     hashes = []
     for file, upload in plan["transfers"]:

@@ -37,6 +37,7 @@ PAGES = ("operating.md", "services.md", "deploy.md", "install.md")
 # Pages of the guide whose commands are not run here.
 OTHER_PAGES = {
     "chains.md": "needs several proxies; interop/chains.sh runs such chains",
+    "clients.md": "needs programs of others; interop/run.sh runs them with their profiles",
     "figures.md": "the figures take minutes; the tests of the lab compute them",
     "fleet.md": "needs several machines behind a router; interop/fleet.sh has them",
     "lab.md": "experiments without a machine; the lab's own tests run them",

@@ -6,6 +6,7 @@ import struct
 import sys
 from collections.abc import Callable
 
+import envoy
 from files import BIN, CERT, KEY, MEDIUM, PAGE, ROOT, sha256
 from processes import END_TIMEOUT, Lab, free_port
 from servers import HERE, Server, listening, tandem_proxy
@@ -45,7 +46,8 @@ def falls_back(start: Proxy) -> Callable[[Lab], None]:
         requests = server.process.text()
         found = re.findall(r'"(\w+) /\S+ HTTP/1.1" 200', requests)
         check("what the site was asked", found, ["PUT", "GET", "GET"])
-        check_requests(proxy, 3, server)
+        if start is not envoy.tcp_proxy:  # which logs no requests
+            check_requests(proxy, 3, server)
 
     return run
 
@@ -119,7 +121,7 @@ def refuses(start: Proxy) -> Callable[[Lab], None]:
         local = ("--proxy", f"http://{tunnel.address}")
         closed = f"http://127.0.0.1:{free_port()}/"
         found = curl(lab, *local, "--proxytunnel", "--include", closed, expect=CONNECT_FAILED)
-        check_has("the answer", found, "^HTTP/1.1 502 ")
+        check_has("the answer", found, "^HTTP/1.1 50[23] ")  # Envoy's is 503
         download(lab, server, False, PAGE, *local)
 
     return run
@@ -127,6 +129,7 @@ def refuses(start: Proxy) -> Callable[[Lab], None]:
 
 QUIC_GO = ("quic-go", "as the proxy, 501 to connect-tcp", quic_go(501))
 AIOQUIC = ("aioquic", "as the proxy, without extended CONNECT", aioquic)
+ENVOY = ("envoy", "as the proxy, without connect-tcp", envoy.tcp_proxy)
 CHECKS = [
     ("uploads and downloads", falls_back),
     ("half-close", half_close),
@@ -135,8 +138,10 @@ CHECKS = [
 ]
 CASES = [
     (project, f"{form}, {does}", make(start))
-    for project, form, start in (QUIC_GO, AIOQUIC)
+    for project, form, start in (QUIC_GO, AIOQUIC, ENVOY)
     for does, make in CHECKS
+    # Envoy tells a target with FIN of a reset.
+    if (start, make) != (envoy.tcp_proxy, resets)
 ]
 CASES += [
     ("quic-go", f"as the proxy, {status} to connect-tcp", falls_back(quic_go(status)))

@@ -34,6 +34,7 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         ClientError::Refusing { .. } => Some("check host and port, and that the server runs"),
         ClientError::Resolve { .. } => Some("check the name, or use an IP address"),
         ClientError::Socket(_)
+        | ClientError::Direct(_)
         | ClientError::Stdio(_)
         | ClientError::Protocol { .. }
         | ClientError::Interrupted => None,
@@ -54,6 +55,7 @@ pub(crate) fn try_this(error: &ClientError) -> String {
         }
         ClientError::Status { status, .. } => after_status(*status),
         ClientError::Redirected { .. } => Some("fetch that URL"),
+        ClientError::Ruled { .. } => Some("`tandem route HOST:PORT` says which rule it is"),
         ClientError::Body { .. } => Some("try again"),
     };
     advice.map_or_else(String::new, |advice| format!("; {advice}"))

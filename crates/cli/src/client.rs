@@ -6,7 +6,7 @@ use clap::ArgMatches;
 use serde::Serialize;
 use tandem_node::{
     ClientConfig,
-    client::{FlowConfig, Task},
+    client::{FlowConfig, Task, rules::Rules},
     mode::{Mode, Oversize},
 };
 use tandem_server::{
@@ -26,6 +26,7 @@ use crate::{
     hops::{self, GroupStreams, Rights},
     mode,
     programs::{ProgramSettings, ProgramSetup},
+    rules::{RuleSettings, RuleSetup},
     text,
     tls::{ClientTlsSettings, ClientTlsSetup},
 };
@@ -55,6 +56,7 @@ impl Client {
         let setup = self.settings.load()?;
         let config = setup.to_node()?;
         let services = hops::read_when_written(setup.retry, || setup.programs.tcp())?;
+        let rules = hops::read_when_written(setup.retry, || setup.rules())?;
         if let Some(checked) = self.settings.checked(&setup, &config.limits) {
             let checked = checked.trim_end();
             return text::print(format_args!(
@@ -64,6 +66,9 @@ impl Client {
         setup.warn();
         let mut node = carrier::node(config, services)?;
         node.check_targets();
+        if let Some(rules) = rules {
+            node.set_rules(rules);
+        }
         if setup.require_mode {
             node.require_mode();
         }
@@ -97,10 +102,13 @@ pub(crate) struct ClientSettings {
     /// and another one if it drains, dies or is silent. The HTTPS records of the first proxy's name have the
     /// same effect.
     #[arg(long, value_name = "URL", env = "TANDEM_VIA", value_delimiter = ' ')]
-    via: Vec<HopVia>,
+    pub(crate) via: Vec<HopVia>,
 
     #[command(flatten)]
     programs: ProgramSettings,
+
+    #[command(flatten)]
+    pub(crate) rules: RuleSettings,
 
     /// File whose first token is sent to every proxy; repeat it to name one file for each --via
     #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE", value_delimiter = ',')]
@@ -203,6 +211,8 @@ pub(crate) struct ClientSetup {
     via: Vec<HopVia>,
     #[serde(flatten)]
     programs: ProgramSetup,
+    #[serde(flatten)]
+    rules: RuleSetup,
     token_file: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     concealed_key: Option<PathBuf>,
@@ -237,6 +247,11 @@ impl TryFrom<ClientSettings> for ClientSetup {
             return Err(ConfigError::Missing { key, value, variable });
         }
         let programs = ProgramSetup::try_from(settings.programs)?;
+        let rules = RuleSetup::from(settings.rules);
+        if !rules.is_empty() && !programs.has_proxy() {
+            let reason = "rules are for what programs ask the proxy that listens there for";
+            return Err(ConfigError::Incomplete { first: "rule", second: "proxy", reason });
+        }
         let json = settings.json.unwrap_or_default();
         if json && programs.has_stdio() {
             let reason = "standard output carries the data of the connection";
@@ -249,6 +264,7 @@ impl TryFrom<ClientSettings> for ClientSetup {
         Ok(Self {
             via: settings.via,
             programs,
+            rules,
             token_file: settings.token_file,
             concealed_key: settings.concealed_key,
             timeout: settings.timeout,
@@ -285,6 +301,12 @@ impl ClientSetup {
             limits: hops::limits(self.timeout, self.retry, Some(usual)),
             seed: None,
         })
+    }
+
+    /// The rules for what goes through the tunnel.
+    fn rules(&self) -> Result<Option<Rules>, ConfigError> {
+        let last = self.via.last().map(HopVia::templates);
+        last.map_or(Ok(None), |(proxy, _)| self.rules.read(&proxy))
     }
 
     fn warn(&self) {

@@ -1,5 +1,5 @@
 //! `tandem generate`: manual pages, shell completions and configuration files from the flags
-//! themselves, and certificates.
+//! themselves, certificates, and profiles for clients.
 
 use std::{fs, path::PathBuf};
 
@@ -20,11 +20,12 @@ use crate::{
     error::CliError,
     help,
     pair::{ConnectSettings, ServeSettings},
+    profile::ProfileArgs,
     server::{OriginSettings, ProxySettings},
     text,
 };
 
-/// Write certificates and configuration files; manual pages and completions for packages.
+/// Write certificates, configuration files and profiles for clients; manual pages and completions for packages.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Generate {
     /// Write a manual page for each subcommand into a folder
@@ -70,6 +71,11 @@ pub(crate) enum Generate {
         #[arg(long, value_name = "HEX=ADDRESS:PORT", value_delimiter = ',')]
         machine: Vec<tandem_files::fleet::Machine>,
     },
+    /// Write what a client of this or another project needs to use a proxy
+    ///
+    /// It goes to standard output, or with -o into a new file that only its owner can read. It is a secret if it has a
+    /// token. docs/guide/clients.md says which clients work, and how.
+    Profile(Box<ProfileArgs>),
     /// Print a configuration file with every setting and its meaning, for --config
     Config {
         /// Which subcommand
@@ -116,6 +122,7 @@ impl Generate {
             Self::Fleet { visible, after, machine } => {
                 text::print(fleet::new_file(visible, after.as_deref(), machine)?.trim_end())
             }
+            Self::Profile(profile) => profile.run(),
             Self::Config { subcommand } => {
                 let text = match subcommand {
                     Configurable::Proxy => example::<ProxySettings>(),

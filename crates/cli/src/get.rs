@@ -289,7 +289,12 @@ impl Get {
             streams: streams.into(),
             upload: self.upload.map(|Within(size)| size),
             transport: transport.to_node("get", work),
-            ..FetchConfig::new(url.host(), url.port(), url.path(), tls.origin.clone())
+            ..FetchConfig::new(
+                url.host(),
+                url.port(),
+                url.path(),
+                tls.to_origin(!self.via.is_empty()),
+            )
         };
         let require_mode = self.require_mode.unwrap_or_default();
         let beyond = hops::beyond(self.beyond, &self.via, (mode, require_mode))?;

@@ -20,6 +20,7 @@ mod hops;
 mod lab;
 #[cfg(feature = "lab")]
 mod layers;
+mod link;
 mod log;
 mod mode;
 mod outcome;
@@ -28,10 +29,13 @@ mod patience;
 #[cfg(feature = "pep-kernel")]
 mod pep;
 mod ping;
+mod profile;
 mod programs;
 mod progress;
 mod qlog;
 mod redirect;
+mod route;
+mod rules;
 mod screen;
 mod server;
 mod speedtest;
@@ -40,6 +44,7 @@ mod through;
 mod tips;
 mod tls;
 mod top;
+mod up;
 #[cfg(feature = "usage-store")]
 mod users;
 
@@ -110,6 +115,10 @@ enum Command {
     Origin(Box<server::Origin>),
     Get(Box<get::Get>),
     Ping(Box<ping::Ping>),
+    Route(route::Route),
+    Up(Box<up::Up>),
+    Down(up::Down),
+    Status(up::Status),
     Speedtest(Box<speedtest::Speedtest>),
     #[cfg(feature = "pep-kernel")]
     Pep(Box<pep::PepCommand>),
@@ -137,6 +146,10 @@ impl Command {
             Self::Origin(origin) => origin.run(),
             Self::Get(get) => get.run(),
             Self::Ping(ping) => ping.run(),
+            Self::Route(route) => route.run(),
+            Self::Up(up) => up.run(),
+            Self::Down(down) => down.run(),
+            Self::Status(status) => status.run(),
             Self::Speedtest(speedtest) => speedtest.run(),
             #[cfg(feature = "pep-kernel")]
             Self::Pep(pep) => pep.run(),
@@ -162,6 +175,10 @@ impl Command {
             Self::Lab(_) | Self::Demo(_) => Level::WARN,
             Self::Get(_)
             | Self::Ping(_)
+            | Self::Route(_)
+            | Self::Up(_)
+            | Self::Down(_)
+            | Self::Status(_)
             | Self::Speedtest(_)
             | Self::Top(_)
             | Self::Generate(_) => Level::WARN,

@@ -114,6 +114,11 @@ impl ProgramSetup {
         self.stdio.is_some()
     }
 
+    /// Whether programs may name their targets.
+    pub(crate) fn has_proxy(&self) -> bool {
+        !self.proxy.is_empty()
+    }
+
     /// The listeners for UDP packets, as `flow` completes their flows.
     pub(crate) fn udp(&self, flow: impl Fn(FlowConfig) -> FlowConfig) -> Vec<ForwardConfig> {
         let config = |forward: &Forward| ForwardConfig {

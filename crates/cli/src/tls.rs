@@ -15,9 +15,12 @@ use rustls::{
 };
 use rustls_platform_verifier::Verifier;
 use serde::Serialize;
+use serde_with::{DisplayFromStr, serde_as};
+use sha2::{Digest, Sha256};
+use tandem_node::tls::{self, KeyExchange};
 use tandem_server::tls::{pem, provider};
 
-use crate::{error::ConfigError, text};
+use crate::{error::ConfigError, link::Fingerprint, text};
 
 /// Flags of a client, and keys of its file.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -26,6 +29,13 @@ pub(crate) struct ClientTlsSettings {
     /// several with commas between
     #[arg(long, value_name = "FILE", env = "TANDEM_CA", value_delimiter = ',', help_heading = Resettable::Reset)]
     ca: Vec<PathBuf>,
+
+    /// Trust the proxy whose certificate has this SHA-256 fingerprint, and no other, whatever its name is; for a
+    /// proxy without a domain
+    ///
+    /// It has 64 hexadecimal digits, perhaps with colons between, as `openssl x509 -fingerprint -sha256` prints it.
+    #[arg(long, value_name = "HEX", env = "TANDEM_PROXY_SHA256")]
+    proxy_sha256: Option<Fingerprint>,
 
     /// Do not check the server's certificate; for tests only
     #[arg(long, value_name = "BOOL", env = "TANDEM_INSECURE", help_heading = Resettable::Reset,
@@ -42,19 +52,23 @@ pub(crate) struct ClientTlsSettings {
 }
 
 impl ClientTlsSettings {
-    /// `--ca` excludes `insecure` in a file, and the other way round.
+    /// Each of `ca`, `insecure` and `proxy-sha256` excludes the others in a file.
     pub(crate) fn yield_to(&mut self, given: &ArgMatches) {
-        if given.contains_id("ca") || given.contains_id("insecure") {
-            (self.ca, self.insecure) = (Vec::new(), None);
+        if ["ca", "insecure", "proxy_sha256"].iter().any(|id| given.contains_id(id)) {
+            (self.ca, self.insecure, self.proxy_sha256) = (Vec::new(), None, None);
         }
     }
 }
 
 /// The checked form of [`ClientTlsSettings`].
+#[serde_as]
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct ClientTlsSetup {
     ca: Vec<PathBuf>,
+    #[serde_as(as = "Option<DisplayFromStr>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy_sha256: Option<Fingerprint>,
     insecure: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     client_cert: Option<PathBuf>,
@@ -66,11 +80,16 @@ impl TryFrom<ClientTlsSettings> for ClientTlsSetup {
     type Error = ConfigError;
 
     fn try_from(settings: ClientTlsSettings) -> Result<Self, ConfigError> {
-        let ClientTlsSettings { ca, insecure, client_cert, client_key } = settings;
+        let ClientTlsSettings { ca, proxy_sha256, insecure, client_cert, client_key } = settings;
         let insecure = insecure.unwrap_or_default();
         if insecure && !ca.is_empty() {
             let reason = "insecure turns the check against a CA off";
             return Err(ConfigError::Conflict { first: "ca", second: "insecure", reason });
+        }
+        if insecure && proxy_sha256.is_some() {
+            let (first, second) = ("proxy-sha256", "insecure");
+            let reason = "insecure turns the check of the certificate off";
+            return Err(ConfigError::Conflict { first, second, reason });
         }
         let reason = "a certificate is used with its private key";
         match (&client_cert, &client_key) {
@@ -80,7 +99,9 @@ impl TryFrom<ClientTlsSettings> for ClientTlsSetup {
             (None, Some(_)) => {
                 Err(ConfigError::Incomplete { first: "client-key", second: "client-cert", reason })
             }
-            (None, None) | (Some(_), Some(_)) => Ok(Self { ca, insecure, client_cert, client_key }),
+            (None, None) | (Some(_), Some(_)) => {
+                Ok(Self { ca, proxy_sha256, insecure, client_cert, client_key })
+            }
         }
     }
 }
@@ -89,32 +110,51 @@ impl ClientTlsSetup {
     /// Trust in these CAs, or in those of the system if there are none, without a certificate of the
     /// client.
     pub(crate) fn trusting(ca: Vec<PathBuf>) -> Self {
-        Self { ca, insecure: false, client_cert: None, client_key: None }
+        Self::of_proxy(ca, None)
+    }
+
+    /// The same, or trust in the proxy whose certificate has this fingerprint.
+    pub(crate) fn of_proxy(ca: Vec<PathBuf>, proxy_sha256: Option<Fingerprint>) -> Self {
+        Self { ca, proxy_sha256, insecure: false, client_cert: None, client_key: None }
     }
 
     /// TLS 1.3 as this setup says.
     pub(crate) fn read(&self) -> Result<ClientTls, ConfigError> {
         let provider = provider();
         let verifier: Arc<dyn ServerCertVerifier> = if self.insecure {
-            Arc::new(KeyHolder::any())
+            Arc::new(KeyHolder::of(Trusted::Any))
         } else if self.ca.is_empty() {
             Arc::new(Verifier::new(provider.clone()).map_err(ConfigError::NoSystemCa)?)
         } else {
             trusting(pem::roots(&self.ca)?)
         };
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier);
-        let origin = builder.clone().with_no_client_auth();
+        let checked_by = |verifier: Arc<dyn ServerCertVerifier>, key_exchange| {
+            let builder = ClientConfig::builder_with_provider(tls::provider(key_exchange));
+            Ok::<_, ConfigError>(
+                builder
+                    .with_protocol_versions(&[&TLS13])?
+                    .dangerous()
+                    .with_custom_certificate_verifier(verifier),
+            )
+        };
+        let to_origin = |key_exchange| {
+            Ok::<_, ConfigError>(checked_by(verifier.clone(), key_exchange)?.with_no_client_auth())
+        };
+        let origin = to_origin(KeyExchange::Hybrid)?;
+        let origin_behind_tunnel = to_origin(KeyExchange::Classical)?;
+        let of_proxy = match self.proxy_sha256 {
+            Some(fingerprint) => Arc::new(KeyHolder::of(Trusted::Fingerprint(fingerprint))),
+            None => verifier.clone(),
+        };
+        let builder = checked_by(of_proxy, KeyExchange::Hybrid)?;
         let proxy = match (&self.client_cert, &self.client_key) {
             (Some(cert), Some(key)) => {
                 let chain = pem::certificates(cert)?;
                 builder.with_client_auth_cert(chain, pem::private_key(key)?)?
             }
-            _ => origin.clone(),
+            _ => builder.with_no_client_auth(),
         };
-        Ok(ClientTls { proxy, origin })
+        Ok(ClientTls { proxy, origin, origin_behind_tunnel })
     }
 
     /// Warns if certificates are not checked.
@@ -133,7 +173,18 @@ pub(crate) struct ClientTls {
     /// For proxies.
     pub(crate) proxy: ClientConfig,
     /// For origins, which never receive the client's certificate.
-    pub(crate) origin: ClientConfig,
+    origin: ClientConfig,
+    /// The same through tunnels. The `ClientHello` fits one packet, from which an origin must learn whether the client
+    /// will report what the tunnel carries.
+    origin_behind_tunnel: ClientConfig,
+}
+
+impl ClientTls {
+    /// For an origin that is reached through a tunnel or without one.
+    pub(crate) fn to_origin(&self, is_tunnelled: bool) -> ClientConfig {
+        let tls = if is_tunnelled { &self.origin_behind_tunnel } else { &self.origin };
+        tls.clone()
+    }
 }
 
 /// TLS 1.3 that trusts one CA, which need not be in a file.
@@ -154,7 +205,7 @@ fn trusting(roots: RootCertStore) -> Arc<WebPkiServerVerifier> {
 
 /// TLS 1.3 that trusts one server's certificate and no other, whatever the server's name is.
 pub(crate) fn pinned(certificate: CertificateDer<'static>) -> Result<ClientConfig, ConfigError> {
-    let verifier = KeyHolder { only: Some(certificate), ..KeyHolder::any() };
+    let verifier = KeyHolder::of(Trusted::Certificate(certificate));
     Ok(ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
@@ -165,14 +216,24 @@ pub(crate) fn pinned(certificate: CertificateDer<'static>) -> Result<ClientConfi
 /// Accepts a server that holds the key of its certificate, without a CA.
 #[derive(Debug)]
 struct KeyHolder {
-    /// The only certificate that is accepted. `None`: every certificate.
-    only: Option<CertificateDer<'static>>,
+    trusted: Trusted,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
+/// Which certificate a server may have.
+#[derive(Debug)]
+enum Trusted {
+    /// Every one.
+    Any,
+    /// This one.
+    Certificate(CertificateDer<'static>),
+    /// The one with this fingerprint.
+    Fingerprint(Fingerprint),
+}
+
 impl KeyHolder {
-    fn any() -> Self {
-        Self { only: None, algorithms: provider().signature_verification_algorithms }
+    fn of(trusted: Trusted) -> Self {
+        Self { trusted, algorithms: provider().signature_verification_algorithms }
     }
 }
 
@@ -185,7 +246,14 @@ impl ServerCertVerifier for KeyHolder {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.only.as_ref().is_some_and(|only| only != certificate) {
+        let is_trusted = match &self.trusted {
+            Trusted::Any => true,
+            Trusted::Certificate(only) => only == certificate,
+            Trusted::Fingerprint(Fingerprint(digest)) => {
+                Sha256::digest(certificate).as_slice() == digest
+            }
+        };
+        if !is_trusted {
             return Err(CertificateError::ApplicationVerificationFailure.into());
         }
         Ok(ServerCertVerified::assertion())
@@ -217,6 +285,7 @@ impl ServerCertVerifier for KeyHolder {
 #[cfg(test)]
 mod tests {
     use rcgen::{CertificateParams, KeyPair};
+    use rustls::internal::msgs::codec::{Codec, Reader};
 
     use super::*;
 
@@ -227,14 +296,21 @@ mod tests {
             params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
         };
         let (one, other) = (make(), make());
-        let verifier = KeyHolder { only: Some(one.clone()), ..KeyHolder::any() };
-        let verify = |certificate: &CertificateDer<'_>, chain: &[CertificateDer<'_>]| {
-            let name = ServerName::try_from("b.example").unwrap();
-            verifier.verify_server_cert(certificate, chain, &name, &[], UnixTime::now())
-        };
-        assert!(verify(&one, &[]).is_ok());
-        // The pinned certificate has to be the server's own, not one of those that come with it.
-        let refused = CertificateError::ApplicationVerificationFailure;
-        assert_eq!(verify(&other, &[one]).unwrap_err(), refused.into());
+        let fingerprint = Fingerprint(Sha256::digest(&one).into());
+        for trusted in [Trusted::Certificate(one.clone()), Trusted::Fingerprint(fingerprint)] {
+            let verifier = KeyHolder::of(trusted);
+            let verify = |certificate: &CertificateDer<'_>, chain: &[CertificateDer<'_>]| {
+                let name = ServerName::try_from("b.example").unwrap();
+                verifier.verify_server_cert(certificate, chain, &name, &[], UnixTime::now())
+            };
+            assert!(verify(&one, &[]).is_ok());
+            // The pinned certificate has to be the server's own, not one of those that come with it.
+            let refused = CertificateError::ApplicationVerificationFailure;
+            assert_eq!(verify(&other, std::slice::from_ref(&one)).unwrap_err(), refused.into());
+            // The server has to hold the certificate's key.
+            let bytes = [&[8, 7, 0, 64][..], &[7; 64]].concat(); // Ed25519, and 64 bytes
+            let signature = DigitallySignedStruct::read(&mut Reader::init(&bytes)).unwrap();
+            assert!(verifier.verify_tls13_signature(b"message", &one, &signature).is_err());
+        }
     }
 }

@@ -24,7 +24,7 @@ const CREATES: [&str; 11] = [
 ];
 
 /// Files of the program in which one of these stands, and what they create.
-const LISTED: [(&str, &str); 19] = [
+const LISTED: [(&str, &str); 21] = [
     ("cli/src/demo/file.rs", "noise for the demonstration, and its folder"),
     ("cli/src/demo/pages.rs", "a page for the demonstration, by file.rs"),
     ("cli/src/demo/runner.rs", "noise for the demonstration, by file.rs"),
@@ -42,6 +42,11 @@ const LISTED: [(&str, &str); 19] = [
         "cli/src/pair/files.rs",
         "a folder; the files in it are written by server/src/process/secret.rs",
     ),
+    (
+        "cli/src/up/folder.rs",
+        "folders of 0700; the files in them are written by server/src/process/secret.rs",
+    ),
+    ("cli/src/up/service.rs", "a unit of systemd, which has no secret, and its folder"),
     ("experiments/src/sweep/results.rs", "results of simulations"),
     ("net/src/files.rs", "nothing: it reads what an origin serves"),
     ("server/src/acme/folder.rs", "keys and certificates: 0600 in a folder of 0700"),

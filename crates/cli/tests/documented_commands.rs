@@ -137,6 +137,19 @@ fn the_keys_of_links_are_documented() {
 }
 
 #[test]
+fn the_keys_of_routes_and_states_are_documented() {
+    let scene = Scene::new();
+    let with_home = |line: &str| {
+        let mut command = scene.command(line.split_whitespace());
+        let output = command.env("HOME", scene.path("home")).output().unwrap();
+        printed(&[String::from_utf8(output.stdout).unwrap()])
+    };
+    let route = with_home("route a.example --rule refuse=* --json");
+    assert_eq!(route, documented("tandem route --json"));
+    assert_eq!(with_home("status --json"), documented("tandem status --json"));
+}
+
+#[test]
 fn the_exit_codes_are_those_of_the_help_and_of_the_program() {
     let scene = Scene::new();
     let help = scene.run("--help").succeeds();

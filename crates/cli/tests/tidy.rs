@@ -256,7 +256,7 @@ fn tests_read_command_lines_without_the_variables_and_the_terminal_of_their_call
 
 /// Types that cannot show misleading text: numbers, addresses, names from fixed lists, messages of the operating
 /// system, and text that is already escaped.
-const HARMLESS: [&str; 35] = [
+const HARMLESS: [&str; 36] = [
     "ResponseCode",
     "OsError",
     "bool",
@@ -265,6 +265,7 @@ const HARMLESS: [&str; 35] = [
     "u16",
     "u32",
     "u64",
+    "i32",
     "i64",
     "usize",
     "Duration",
@@ -317,7 +318,7 @@ const ERRORS_OF_OTHERS: [&str; 13] = [
 ];
 
 /// Fields that hold a bare text, and who has written it.
-const OWN_TEXTS: [(&str, &str); 23] = [
+const OWN_TEXTS: [(&str, &str); 30] = [
     ("ClientError.peer", "the authority in a URL of the user, checked to be visible ASCII"),
     ("RequestError.template", "the proxy's own setting"),
     ("UnknownMode.seen", "a setting"),
@@ -326,6 +327,7 @@ const OWN_TEXTS: [(&str, &str); 23] = [
     ("ValueError.reason", "a setting"),
     ("ValueError.expected", "a constant"),
     ("ConfigError.url", "a setting"),
+    ("ProfileError.client", "a word of this program"),
     ("ConfigError.reason", "a setting"),
     ("FileError.key", "a setting"),
     ("FileError.seen", "a setting"),
@@ -341,6 +343,12 @@ const OWN_TEXTS: [(&str, &str); 23] = [
     ("JwtKeysError.reason", "a file of the operator"),
     ("TcpPortsError.0", "a setting"),
     ("TargetRulesError.0", "a setting"),
+    ("PvdError.host", "what the user has named"),
+    ("UpError.proxy", "what the user has named"),
+    ("UpError.old", "what the user has named before"),
+    ("UpError.new", "what the user has named"),
+    ("UpError.reason", "what this program says of its own file"),
+    ("UpError.command", "a command of this program"),
 ];
 
 /// The crates that meet strangers, or show what they have written.
@@ -499,14 +507,17 @@ fn no_error_holds_a_bare_text_of_a_stranger() {
 }
 
 /// Where bytes become text otherwise than by `StrangerText::from_bytes`, and why.
-const BYTES_TO_TEXT: [(&str, &str); 15] = [
+const BYTES_TO_TEXT: [(&str, &str); 18] = [
     ("node/src/client/local/socks4.rs", "the name of a target, which is checked"),
     ("cli/src/generate.rs", "a script for the shell that this program has made"),
     (
         "cli/src/pep/findings.rs",
         "the output of a program of this machine, in which words are looked for",
     ),
+    ("cli/src/profile/apple.rs", "XML that this program has made"),
+    ("cli/src/rules.rs", "rules of the user, whose errors do not show them"),
     ("cli/src/top/mod.rs", "JSON whose texts have been checked"),
+    ("cli/src/up/plan.rs", "a document that is kept in a file and not shown"),
     ("node/src/tunnel/capsules.rs", "a structured field, which is parsed and not shown"),
     ("node/src/client/local/address.rs", "the name of a target, which is checked afterwards"),
     ("node/src/client/local/http1/answer.rs", "fields that this program has encoded"),

@@ -7,6 +7,8 @@
 //! | [`fleet`] | what all machines of a fleet have (TOML) |
 //! | [`tokens`] | the tokens of clients, one on a line |
 //! | [`pair`] | the file by which one end of a pair knows the other |
+//! | [`pvd`] | what a proxy tells of itself (JSON) |
+//! | [`rules`] | the rules for what goes through a tunnel, one on a line |
 //! | [`download`] | the state of a download that is not complete (JSON) |
 //! | [`takeover`] | what a process tells the one that takes over from it (JSON) |
 //! | [`setting`] | values that have a range |
@@ -14,6 +16,8 @@
 pub mod download;
 pub mod fleet;
 pub mod pair;
+pub mod pvd;
+pub mod rules;
 pub mod setting;
 pub mod takeover;
 pub mod tokens;

@@ -3,8 +3,10 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
+    crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivatePkcs8KeyDer},
 };
+use tandem_node::tls::KeyExchange;
 
 /// A certificate for the hosts of a world. It has the same bytes in every run, because its size
 /// determines the number of packets in a handshake. Its private key is part of the source code, so
@@ -13,6 +15,7 @@ use rustls::{
 pub struct TestCertificate {
     certificate: CertificateDer<'static>,
     key: PrivatePkcs8KeyDer<'static>,
+    key_exchange: KeyExchange,
 }
 
 /// An Ed25519 private key in PKCS #8 (RFC 8410 §7): a fixed header, then 32 bytes.
@@ -30,7 +33,15 @@ impl TestCertificate {
         let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
         let params = CertificateParams::new(names).expect("the names are DNS names");
         let certificate = params.self_signed(&pair).expect("the key can sign");
-        Self { certificate: certificate.der().clone(), key }
+        let key_exchange = KeyExchange::Classical;
+        Self { certificate: certificate.der().clone(), key, key_exchange }
+    }
+
+    /// The same certificate for hosts that agree on their keys in this way. [`TestCertificate::new`] has the classical
+    /// one, so that a `ClientHello` is one packet, as it was when the papers were written.
+    #[must_use]
+    pub fn with_key_exchange(self, key_exchange: KeyExchange) -> Self {
+        Self { key_exchange, ..self }
     }
 
     /// The TLS configuration of a server that presents this certificate.
@@ -38,7 +49,7 @@ impl TestCertificate {
     /// # Panics
     /// It never panics, because the key belongs to the certificate.
     pub fn server(&self) -> ServerConfig {
-        let config = ServerConfig::builder_with_provider(provider())
+        let config = ServerConfig::builder_with_provider(provider(self.key_exchange))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has suites of TLS 1.3");
         config
@@ -54,7 +65,7 @@ impl TestCertificate {
     pub fn client(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).expect("the certificate is valid");
-        ClientConfig::builder_with_provider(provider())
+        ClientConfig::builder_with_provider(provider(self.key_exchange))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has suites of TLS 1.3")
             .with_root_certificates(roots)
@@ -62,8 +73,9 @@ impl TestCertificate {
     }
 }
 
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+fn provider(key_exchange: KeyExchange) -> Arc<CryptoProvider> {
+    let kx_groups = tandem_node::tls::provider(key_exchange).kx_groups.clone();
+    Arc::new(CryptoProvider { kx_groups, ..ring::default_provider() })
 }
 
 #[cfg(test)]

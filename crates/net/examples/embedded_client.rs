@@ -18,12 +18,16 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    version::TLS13,
+};
 use tandem_net::{Client, ClientError, ClientOptions, DriverOptions};
 use tandem_node::{
     Proxy, ProxyConfig,
     proxy::{Access, NamedToken, TargetPolicy, Token},
     quic::Transport,
+    tls::{KeyExchange, provider},
 };
 use tokio::net::UdpSocket;
 
@@ -99,7 +103,8 @@ impl Identity {
         let params = rcgen::CertificateParams::new([ANY_PORT.ip().to_string()])?;
         let certificate = params.self_signed(&pair)?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pair.serialize_der()));
-        let tls = rustls::ServerConfig::builder()
+        let tls = rustls::ServerConfig::builder_with_provider(provider(KeyExchange::Hybrid))
+            .with_protocol_versions(&[&TLS13])?
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], key)?;
         Ok(Self { pem: certificate.pem(), tls })

@@ -26,7 +26,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    version::TLS13,
+};
 use tandem_congestion::ControllerName;
 use tandem_net::{Application, DriverOptions, DriverStats, Files, driver, site::SiteContent};
 use tandem_node::{
@@ -38,6 +41,7 @@ use tandem_node::{
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{LossDetection, Mtu, Transport},
+    tls::{KeyExchange, provider},
 };
 use tokio::sync::Notify;
 
@@ -191,7 +195,8 @@ impl Identity {
 
     fn server_tls(&self) -> Result<rustls::ServerConfig, rustls::Error> {
         let key = PrivateKeyDer::from(self.key.clone_key());
-        rustls::ServerConfig::builder()
+        rustls::ServerConfig::builder_with_provider(provider(KeyExchange::Hybrid))
+            .with_protocol_versions(&[&TLS13])?
             .with_no_client_auth()
             .with_single_cert(vec![self.certificate.clone()], key)
     }
@@ -199,7 +204,9 @@ impl Identity {
     fn client_tls(&self) -> Result<rustls::ClientConfig, rustls::Error> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.certificate.clone())?;
-        let config = rustls::ClientConfig::builder().with_root_certificates(roots);
+        let config = rustls::ClientConfig::builder_with_provider(provider(KeyExchange::Hybrid))
+            .with_protocol_versions(&[&TLS13])?
+            .with_root_certificates(roots);
         Ok(config.with_no_client_auth())
     }
 

@@ -407,6 +407,15 @@ pub enum ClientError {
         /// The cause, if the proxy has told it.
         cause: Option<Cause>,
     },
+    /// A rule of this client refuses the target ([`Rules`](crate::client::Rules)).
+    #[error("a rule of this client refuses {target}")]
+    Ruled {
+        /// The host and port of the target.
+        target: StrangerText,
+    },
+    /// A rule says that the target is reached without the tunnel, and that failed.
+    #[error("a direct connection failed: {0}")]
+    Direct(RequestError),
     /// The origin answered with a status code that is not a success.
     #[error("{url}: status {status}")]
     Status {
@@ -470,6 +479,8 @@ impl ClientError {
             Self::Listen { .. }
             | Self::Stdio(_)
             | Self::LesserMode { .. }
+            | Self::Ruled { .. }
+            | Self::Direct(_)
             | Self::Status { .. }
             | Self::Redirected { .. }
             | Self::Body { .. }

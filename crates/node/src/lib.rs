@@ -25,6 +25,7 @@ mod path_report;
 mod prefix;
 pub mod proxy;
 pub mod quic;
+mod race;
 mod reason;
 pub mod rounds;
 #[cfg(any(test, fuzzing))]
@@ -39,6 +40,7 @@ pub mod stats;
 pub mod status;
 pub mod tcp;
 mod timers;
+pub mod tls;
 mod token;
 pub mod tunnel;
 pub mod upstream;

@@ -324,6 +324,7 @@ impl Server {
             if let Some(session) = self.sessions.get_mut(&id)
                 && let Some(connection) = self.endpoint.peek(id)
             {
+                session.begin(connection);
                 feed(id, Carrier::new(session, connection));
             }
             if let Some(transmit) = self.endpoint.poll_transmit(now, id, buf) {

@@ -33,7 +33,7 @@ func main() {
 	server := http3.Server{
 		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{pair}}),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			log.Printf("%s %s %s", r.Method, r.Proto, r.RequestURI)
+			log.Printf("%s %s %s", r.Method, r.Proto, r.Host)
 			if r.Method != http.MethodConnect || r.Proto != "HTTP/3.0" {
 				w.WriteHeader(*status)
 				return
@@ -47,7 +47,7 @@ func main() {
 
 // connect opens a TCP connection and passes bytes on in both directions.
 func connect(w http.ResponseWriter, r *http.Request) {
-	target, err := net.Dial("tcp", r.RequestURI)
+	target, err := net.Dial("tcp", r.Host)
 	if err != nil {
 		log.Print(err)
 		w.WriteHeader(http.StatusBadGateway)
@@ -55,7 +55,11 @@ func connect(w http.ResponseWriter, r *http.Request) {
 	}
 	defer target.Close()
 	w.WriteHeader(http.StatusOK)
-	stream := w.(http3.HTTPStreamer).HTTPStream()
+	stream, err := w.(http3.HTTPStreamer).HTTPStream()
+	if err != nil {
+		log.Print(err)
+		return
+	}
 	sent := make(chan int64)
 	go func() {
 		sent <- toTarget(target.(*net.TCPConn), stream)

@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 59] = [
+const EXAMPLES: [(&str, &[&str]); 63] = [
     ("acme-ca", &["acme-ca.pem"]),
     ("acme-contact", &["admin@proxy.example"]),
     ("acme-directory", &["https://acme.example/directory"]),
@@ -49,6 +49,8 @@ const EXAMPLES: [(&str, &[&str]); 59] = [
     ("peps", &["peps"]),
     ("proxy", &["127.0.0.1:1080"]),
     ("proxy-password-file", &["password"]),
+    ("proxy-sha256", &["7b0f2d9c4e1a6835d2c7f80b93ae5164c8d70f1e2b3a495867fedcba01234567"]),
+    ("pvd", &["pvd.json"]),
     ("qlog-dir", &["qlog"]),
     ("repair-deadline", &["200ms"]),
     ("repair-limit", &["3"]),
@@ -56,6 +58,8 @@ const EXAMPLES: [(&str, &[&str]); 59] = [
     ("retry", &["10s"]),
     ("root", &["www"]),
     ("secret-path", &["path"]),
+    ("rule", &["direct=*.lan", "refuse=*:25"]),
+    ("rules", &["rules"]),
     ("server", &["192.0.2.0/24:443", "[2001:db8::/32]:443"]),
     ("server-id", &["0a01"]),
     ("site", &["www"]),

@@ -26,7 +26,7 @@ pub(crate) use example::example;
 pub(crate) use forward::{Forward, Target};
 pub(crate) use repair::{RepairSettings, RepairSetup};
 pub(crate) use transport::{TransportSettings, transport_for, transport_of_origin};
-pub(crate) use values::{HopVia, HttpsUrl, ListenAddr, Prefix, Via};
+pub(crate) use values::{HopVia, HttpsUrl, ListenAddr, Prefix, RuleArg, Via};
 
 /// Settings of a subcommand, none of which is required yet.
 pub(crate) trait Settings: Args {
@@ -123,6 +123,11 @@ impl<S: Settings> FromArgMatches for Layered<S> {
         *self = Self::from_arg_matches(given)?;
         Ok(())
     }
+}
+
+/// The settings of a file, without those of flags and variables.
+pub(crate) fn from_file<S: Settings>(file: &std::path::Path) -> Result<S, ConfigError> {
+    file::read(file)
 }
 
 /// The settings of a file with this text, in their checked form.

@@ -9,6 +9,7 @@ use std::{
 use ipnet::IpNet;
 use serde_with::SerializeDisplay;
 use tandem_files::setting::ValueError;
+use tandem_node::client::rules::Rule;
 use tandem_wire::Template;
 
 /// A local address to listen on; with port 0 the operating system chooses the port.
@@ -52,6 +53,24 @@ impl FromStr for Prefix {
 }
 
 impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A rule for what goes through the tunnel.
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
+pub(crate) struct RuleArg(pub(crate) Rule);
+
+impl FromStr for RuleArg {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        tandem_files::rules::rule(text).map(Self)
+    }
+}
+
+impl fmt::Display for RuleArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

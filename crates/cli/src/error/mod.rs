@@ -9,10 +9,12 @@ mod demo;
 mod lab;
 #[cfg(feature = "pep-kernel")]
 mod pep;
+mod profile;
 #[cfg(feature = "lab")]
 mod qlogs;
 mod top;
 mod transfer;
+mod up;
 
 use std::{io, path::Path, process::ExitCode};
 
@@ -28,8 +30,10 @@ use tandem_server::{
 pub(crate) use self::pep::PepError;
 pub(crate) use self::{
     config::ConfigError,
+    profile::ProfileError,
     top::TopError,
     transfer::{NoResult, TransferError},
+    up::UpError,
 };
 #[cfg(feature = "lab")]
 pub(crate) use self::{
@@ -48,6 +52,9 @@ pub(crate) enum CliError {
     /// A server cannot begin or go on.
     #[error(transparent)]
     Server(ServeError),
+    /// There is no such profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// A file could not be written or renamed.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -61,6 +68,9 @@ pub(crate) enum CliError {
     #[cfg(feature = "lab")]
     #[error(transparent)]
     Qlog(#[from] QlogError),
+    /// A client cannot be set up, shown or ended.
+    #[error(transparent)]
+    Up(#[from] UpError),
     /// There is nothing to see of a server.
     #[error(transparent)]
     Top(#[from] TopError),
@@ -127,8 +137,9 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             _ if self.is_silent() => ExitCode::SUCCESS,
-            Self::Config(_) => ExitCode::from(2),
+            Self::Config(_) | Self::Profile(_) => ExitCode::from(2),
             Self::Transfer(error) => error.exit_code(),
+            Self::Up(error) => error.exit_code(),
             #[cfg(feature = "lab")]
             Self::Lab(error) => error.exit_code(),
             _ => ExitCode::from(1),

@@ -58,13 +58,13 @@ impl PairFolder {
         }
         fs::create_dir_all(&self.folder).map_err(CliError::write(&self.folder))?;
         if !self.server.exists() {
-            write_new(&self.server, &certificate_and_key(), OWNER_ONLY)?;
+            write_new(&self.server, certificate_and_key(), OWNER_ONLY)?;
         }
         if !self.tokens.exists() {
-            write_new(&self.tokens, &format!("{}\n", random_token()?), OWNER_ONLY)?;
+            write_new(&self.tokens, format!("{}\n", random_token()?), OWNER_ONLY)?;
         }
         if !self.client.exists() {
-            write_new(&self.client, &self.for_client()?, OWNER_ONLY)?;
+            write_new(&self.client, self.for_client()?, OWNER_ONLY)?;
         }
         Ok(())
     }

@@ -7,7 +7,13 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use clap::ArgGroup;
 use tandem_net::DriverOptions;
-use tandem_node::{Client, ClientConfig, client::Task, error::ClientError, mode::Mode};
+use tandem_node::{
+    Client, ClientConfig,
+    client::{HopConfig, Task},
+    error::ClientError,
+    limits::Limits,
+    mode::Mode,
+};
 use tandem_server::process;
 use tandem_units::HumanDuration;
 use tokio::sync::oneshot;
@@ -112,6 +118,17 @@ struct Plan {
     wait: Duration,
     /// Whether each answer has a line.
     is_shown: bool,
+}
+
+/// Asks a proxy once whether it carries UDP and accepts the token. Says nothing. Returns how long the answer took, in
+/// milliseconds.
+pub(crate) async fn ask_once(hop: HopConfig, limits: Limits) -> Result<f64, CliError> {
+    let plan = Plan { target: None, count: 1, interval: INTERVAL, wait: WAIT, is_shown: false };
+    let (hops, task) = (vec![hop], Task::Forward(Vec::new()));
+    let node = Client::new(ClientConfig { hops, task, limits, seed: None });
+    let (summary, end) = probe(node.map_err(TransferError::from)?, plan, 1).await?;
+    end.map_err(|error| TransferError::Client { error })?;
+    Ok(summary.mean_ms())
 }
 
 impl Ping {

@@ -86,6 +86,11 @@ impl Summary {
         self.max_ms = Some(milliseconds(*max));
     }
 
+    /// The mean time until an answer in milliseconds; 0 without one.
+    pub(super) fn mean_ms(&self) -> f64 {
+        self.mean_ms.unwrap_or_default()
+    }
+
     /// The last proxy.
     pub(super) fn peer(&self) -> &str {
         self.proxies.last().map_or("the proxy", |proxy| &proxy.proxy)

@@ -100,6 +100,19 @@ pub(crate) struct ProxySettings {
     #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE", help_heading = "Tunnel")]
     template: Option<Via>,
 
+    /// JSON file with what the proxy tells of itself at /.well-known/pvd, from which `tandem up` sets clients up
+    /// [default: the usual templates; nothing with --template]
+    ///
+    /// Everybody can read it. Its keys are those of draft-ietf-intarea-proxy-config, for example rules for what clients
+    /// send through this proxy. The proxy adds identifier, expires and prefixes if they are missing.
+    #[arg(long, value_name = "FILE", env = "TANDEM_PVD", help_heading = "Tunnel")]
+    pvd: Option<PathBuf>,
+
+    /// Tell nothing at /.well-known/pvd
+    #[arg(long, value_name = "BOOL", env = "TANDEM_NO_PVD", help_heading = "Tunnel",
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    no_pvd: Option<bool>,
+
     #[arg(
         long, value_name = "TIME", env = "TANDEM_DRAIN", help_heading = "Limits",
         help = format!(
@@ -202,6 +215,8 @@ impl TryFrom<ProxySettings> for Served<ProxyRole> {
             log_clients: settings.log_clients.unwrap_or_default(),
             log_flows: settings.log_flows.unwrap_or_default(),
             template: settings.template.map_or(usual.template, |template| template.0),
+            pvd: settings.pvd,
+            no_pvd: settings.no_pvd.unwrap_or_default(),
             drain: settings.drain.unwrap_or(usual.drain),
             hand_over: settings.hand_over.unwrap_or(usual.hand_over),
             feedback_interval: settings.feedback_interval,

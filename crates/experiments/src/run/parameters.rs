@@ -262,6 +262,11 @@ parameters! {
         /// receiver's window [default: that of the product]
         "BYTES" window: Option<ByteCount>;
 
+        /// Agree on keys by X25519MLKEM768 in all handshakes, as programs do by default, so that a
+        /// client's first message takes two packets. Without it, it is X25519, as in the papers.
+        #[cfg_attr(feature = "clap", arg(long))]
+        post_quantum: bool;
+
         /// Let the timers of all hosts expire at multiples of this time, as in production at
         /// multiples of 1ms [default: exact]
         "TIME" timer_granularity: Option<HumanDuration>;

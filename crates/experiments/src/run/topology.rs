@@ -23,6 +23,7 @@ use tandem_node::{
     limits::Limits,
     proxy::{Access, TargetPolicy},
     quic::{AckPolicy, LossDetection, Mtu, Transport},
+    tls::KeyExchange,
 };
 use tandem_units::{ByteCount, Rate};
 
@@ -121,7 +122,10 @@ impl<'a> Topology<'a> {
         names.extend((1..=run.origins).map(origin_name));
         names.push(PROGRAM.to_owned());
         names.extend(run.others.iter().flat_map(|_| (1..=run.others_count).map(others::name)));
-        let certificate = TestCertificate::new(names.iter().map(String::as_str));
+        let key_exchange =
+            if run.post_quantum { KeyExchange::Hybrid } else { KeyExchange::Classical };
+        let certificate =
+            TestCertificate::new(names.iter().map(String::as_str)).with_key_exchange(key_exchange);
         let mut world = World::new(Seed(run.seed).derive(SeededPart::Network as u64));
         world.verify_links();
         if let Some(granularity) = run.timer_granularity {

@@ -6,6 +6,7 @@ use tandem_lab::{LinkConfig, World};
 use tandem_node::{
     Event,
     client::{Oversize, TunnelMode},
+    tls::KeyExchange,
 };
 
 use crate::{
@@ -47,12 +48,16 @@ fn each_hop_costs_one_round_trip_and_the_origin_two() {
     let to_proxy = [40 * MS, 60 * MS, 80 * MS];
     let to_origin = [140 * MS, 140 * MS, 160 * MS, 180 * MS];
     let uack = TunnelMode::Uack { both_ways: true };
-    for mode in [TunnelMode::Mdt, TunnelMode::Mst, rmdt(), tecc(), TunnelMode::Forward, uack] {
+    let modes = [TunnelMode::Mdt, TunnelMode::Mst, rmdt(), tecc(), TunnelMode::Forward, uack];
+    for (mode, key_exchange) in modes.into_iter().flat_map(|mode| {
+        [KeyExchange::Classical, KeyExchange::Hybrid].map(|key_exchange| (mode, key_exchange))
+    }) {
         for (proxies, to_origin) in to_origin.into_iter().enumerate() {
             let hops: Duration = to_proxy.iter().take(proxies).sum();
-            let took = until_response(&scenario(proxies, mode));
-            let least = hops + 2 * to_origin;
-            assert!(took < least + 12 * MS, "{mode:?}, {proxies} proxies: {took:?} of {least:?}");
+            let scenario = Scenario { key_exchange, ..scenario(proxies, mode) };
+            let (took, least) = (until_response(&scenario), hops + 2 * to_origin);
+            let case = format!("{mode:?}, {key_exchange:?}, {proxies} proxies");
+            assert!(took < least + 12 * MS, "{case}: {took:?} of {least:?}");
         }
     }
 }

@@ -17,6 +17,7 @@ use tandem_node::{
     node::FetchReport,
     proxy::{Access, TargetPolicy},
     quic::{LossDetection, Mtu, ResetSecret, Transport},
+    tls::KeyExchange,
 };
 use tandem_units::{ByteCount, Rate};
 use tandem_wire::Template;
@@ -50,6 +51,7 @@ pub(crate) struct Scenario {
     /// Whether the client uploads as many bytes as the file has, instead of fetching the file.
     pub(crate) uploads: bool,
     pub(crate) takes_uploads: bool,
+    pub(crate) key_exchange: KeyExchange,
 }
 
 /// A seed that a failing test prints, with the command that repeats it.
@@ -121,7 +123,12 @@ impl Scenario {
             origin_detection: None,
             uploads: false,
             takes_uploads: false,
+            key_exchange: KeyExchange::Classical,
         }
+    }
+
+    fn certificate(&self) -> TestCertificate {
+        certificate().with_key_exchange(self.key_exchange)
     }
 
     /// Downloads the file twice, and checks that both runs are the same.
@@ -142,7 +149,7 @@ impl Scenario {
     }
 
     pub(crate) fn testbed(&self) -> Testbed {
-        let tls = certificate();
+        let tls = self.certificate();
         let mut world = World::new(Seed(self.seed.0));
         if let Some(granularity) = self.timer_granularity {
             world.set_timer_granularity(granularity);
@@ -177,7 +184,7 @@ impl Scenario {
     }
 
     pub(crate) fn client(&self, task: Task) -> Client {
-        let tls = certificate();
+        let tls = self.certificate();
         let hop = |number: usize| HopConfig {
             transport: self.tunnel_transport(),
             mode: self.mode,
@@ -203,11 +210,12 @@ impl Scenario {
 
     fn task(&self) -> Task {
         let mut task = Self::fetch();
-        if let Task::Fetch(fetch) = &mut task
-            && self.uploads
-        {
-            fetch.upload = Some(self.file);
-            fetch.transport = self.sender();
+        if let Task::Fetch(fetch) = &mut task {
+            fetch.tls = self.certificate().client();
+            if self.uploads {
+                fetch.upload = Some(self.file);
+                fetch.transport = self.sender();
+            }
         }
         task
     }

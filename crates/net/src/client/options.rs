@@ -1,10 +1,9 @@
 //! The settings of a [`Client`](super::Client), with defaults for tunnels.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use rustls::{
     RootCertStore,
-    crypto::ring,
     pki_types::{CertificateDer, pem::PemObject},
     version::TLS13,
 };
@@ -13,6 +12,7 @@ use tandem_node::{
     client::{HopConfig, Template, TunnelMode},
     limits::Limits,
     proxy::Token,
+    tls::{KeyExchange, provider},
 };
 
 use super::ClientError;
@@ -97,7 +97,7 @@ impl ClientOptions {
 
     /// TLS 1.3 with the CAs that were chosen.
     fn tls(&self) -> Result<rustls::ClientConfig, ClientError> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = provider(KeyExchange::Hybrid);
         let fault = |error: &dyn fmt::Display| ClientError::Trust(error.to_string().into());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])

@@ -292,6 +292,14 @@ impl Client {
         }
     }
 
+    /// The next datagram between programs and targets that are reached without the tunnel.
+    pub(super) fn poll_direct(&mut self, buf: &mut Vec<u8>) -> Option<Output> {
+        match &mut self.work {
+            Work::Programs(programs) => programs.poll_direct(buf),
+            Work::Transfer(_) => None,
+        }
+    }
+
     /// Takes the packets that came beside the connections.
     pub(super) fn take_beside(&mut self, now: Instant, buf: &mut Vec<u8>) -> Inbound {
         match self.chain.arrived.pop_front() {

@@ -14,7 +14,7 @@ use super::{
     chain::{Carries, FlowEnd, INSIDE_TUNNEL, Request, grants},
     first::{self, First, RaceOutcome},
     migration::{Migration, MigrationContext},
-    programs::{Ending, Programs, Source, Verdict},
+    programs::{Direct, Ending, Programs, Source, Verdict},
 };
 use crate::{
     OsError,
@@ -85,7 +85,11 @@ impl Client {
         query: QueryId,
         result: (Result<Vec<IpAddr>, ResolveError>, Progress),
     ) {
-        self.with_first(now, |first, cx| first.on_resolved(query, result, cx));
+        if Direct::asked(query) {
+            self.with_programs(now, |programs, cx| programs.on_resolved(query, result, cx));
+        } else {
+            self.with_first(now, |first, cx| first.on_resolved(query, result, cx));
+        }
     }
 
     pub(super) fn on_service_resolved(

@@ -17,6 +17,7 @@ pub mod local;
 mod migration;
 mod programs;
 mod recovery;
+pub mod rules;
 mod status;
 mod transfer;
 
@@ -36,6 +37,7 @@ use self::{
     migration::Migration,
     programs::{Context, Programs},
     recovery::Recovery,
+    rules::Rules,
     transfer::Fetch,
 };
 pub use self::{
@@ -150,6 +152,14 @@ impl Client {
             for hop in &mut self.chain.hops {
                 hop.peer.settings.transport.loss_detection = LossDetection::BehindRepair;
             }
+        }
+    }
+
+    /// Sets the rules for the targets that programs name at a [`TcpService::Proxy`], before the client is first polled.
+    /// Without rules, all of them go through the tunnel. What is given to a fixed target has no rule.
+    pub fn set_rules(&mut self, rules: Rules) {
+        if let Work::Programs(programs) = &mut self.work {
+            programs.set_rules(rules);
         }
     }
 
@@ -430,6 +440,9 @@ impl Client {
         let any_event = self.take_events(now);
         self.pull(now);
         if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        if let Some(output) = self.poll_direct(buf) {
             return Some(output);
         }
         let mut inbound = self.take_beside(now, buf);

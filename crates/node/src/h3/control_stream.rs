@@ -51,6 +51,14 @@ pub(super) struct ControlStreams {
     seen: Vec<VarInt>,
 }
 
+impl super::Session {
+    /// Sends SETTINGS as soon as the connection has room for them. A server has it in its first flight (RFC 9001 §4.1.1),
+    /// of which no event tells after a `ClientHello` of two packets.
+    pub(crate) fn begin(&mut self, connection: &mut Connection) {
+        self.control.open(connection);
+    }
+}
+
 impl ControlStreams {
     pub(super) fn new(side: Side, settings: &Settings) -> Self {
         let mut unsent = BytesMut::new();

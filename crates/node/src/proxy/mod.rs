@@ -12,6 +12,7 @@ mod peers;
 mod pep;
 mod policy;
 mod ports;
+mod pvd;
 mod relay;
 mod request;
 mod service;
@@ -42,6 +43,7 @@ pub use self::{
     pep::PepSettings,
     policy::TargetPolicy,
     ports::{TcpPorts, TcpPortsError},
+    pvd::{PVD_PATH, Pvd},
     site::{ProxySite, SecretPath, SecretPathError},
     users::{
         Bound, EachWay, KeptUsage, Month, Refusal, Refused, TargetRules, TargetRulesError,
@@ -111,6 +113,8 @@ pub struct ProxyConfig {
     pub template: Template,
     /// The site that the proxy is to everybody who has no right to it. `None`: it tells them that it is a proxy.
     pub site: Option<ProxySite>,
+    /// What the proxy tells of itself to everybody who asks at [`PVD_PATH`].
+    pub pvd: Pvd,
     /// The bounds on what the proxy uses.
     pub limits: Limits,
     /// What this proxy and others of the same process have open together.
@@ -147,6 +151,7 @@ impl ProxyConfig {
             log_flows: LogFlows::default(),
             template: Self::default_template(),
             site: None,
+            pvd: Pvd::default(),
             limits: Limits::default(),
             in_use: InUse::default(),
             users: Users::default(),
@@ -184,6 +189,7 @@ pub struct Proxy {
     oversize: Oversize,
     log_clients: bool,
     log: FlowLog,
+    pvd: Pvd,
     users: Users,
     limits: Limits,
     outputs: VecDeque<Output>,
@@ -238,6 +244,7 @@ impl Proxy {
             oversize,
             log_clients,
             log: FlowLog::new(config.log_flows),
+            pvd: config.pvd,
             users: config.users,
             limits,
             outputs: VecDeque::from([open]),

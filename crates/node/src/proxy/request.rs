@@ -118,6 +118,9 @@ impl Proxy {
         if let Some(trace_id) = TraceId::of(&head.headers) {
             debug!(connection = id.0.0, flow = id.1.0, %trace_id, "request received");
         }
+        if self.answer_pvd(now, id, &head) {
+            return;
+        }
         let service = Admission::service(&head);
         let has_capsules = service.as_ref().is_ok_and(|service| service.has_capsules());
         // RFC 9297 §3.2 is about messages with capsules. Other requests may have content.

@@ -8,9 +8,9 @@
 use super::Mtu;
 use crate::node::Transmit;
 
-/// How many datagrams with Initial packets are larger than they have to be: the first, and the next in
-/// case that the first is lost or answered with Retry. Later ones are small again, so that they arrive
-/// where a path carries no large ones.
+/// How many datagrams with Initial packets are larger than they have to be: the first two, and two after a Retry. A
+/// `ClientHello` with ML-KEM takes both. Later ones are small again, so that they arrive where a path carries no large
+/// ones.
 const LARGER_INITIALS: u8 = 2;
 
 /// The datagrams of a client that are yet to be made larger.
@@ -33,13 +33,11 @@ impl LargerInitials {
         self.left > 0
     }
 
-    /// Notes that a datagram of the server has arrived. After any answer but Retry, a datagram may end
-    /// with a packet that has no length of its own and reaches to the end of the datagram (RFC 9000
+    /// Notes that a datagram of the server has arrived. A server that sends Retry learns the size from the datagrams that
+    /// follow. After any other answer, a datagram may end with a packet that has no length of its own and reaches to the end of the datagram (RFC 9000
     /// §12.2), so that nothing may follow it.
     pub(super) fn on_received(&mut self, datagram: &[u8]) {
-        if kind(datagram) != Some(RETRY) {
-            self.left = 0;
-        }
+        self.left = if kind(datagram) == Some(RETRY) { LARGER_INITIALS } else { 0 };
     }
 
     /// Makes the datagram at this offset larger. Before an answer of the server, it has nothing but an
@@ -103,7 +101,7 @@ mod tests {
         let mut larger = new();
         assert_eq!(sent(&mut larger, 0xc3), 1384);
         larger.on_received(&[0xf5, 0]); // Retry
-        assert_eq!(sent(&mut larger, 0xc3), 1384);
+        assert_eq!([0xc3, 0xc0, 0xc1].map(|first| sent(&mut larger, first)), [1384, 1384, 1200]);
         let mut larger = new();
         assert_eq!(sent(&mut larger, 0xc3), 1384);
         larger.on_received(&[0xc0, 0]); // the server's Initial

@@ -96,7 +96,7 @@ pub fn make(UserName(name): &UserName, file: &Path) -> Result<String, MakeError>
     let seed = random::<KEY_LEN>()?;
     let user = ConcealedKey::new(name, &seed).expect("the name has been checked").user();
     let encode = |key: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(key);
-    secret::write_new(file, &format!("{name} {}\n", encode(&seed)), OWNER_ONLY)?;
+    secret::write_new(file, format!("{name} {}\n", encode(&seed)), OWNER_ONLY)?;
     Ok(format!("{name} {}", encode(user.key())))
 }
 

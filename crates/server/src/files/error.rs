@@ -2,6 +2,7 @@
 
 use std::{fs, io, path::PathBuf};
 
+use tandem_files::pvd::PvdError;
 use tandem_node::proxy::JwtKeysError;
 
 /// A file that a setting names cannot be used.
@@ -80,6 +81,14 @@ pub enum FileError {
         line: usize,
         /// What is wrong.
         reason: &'static str,
+    },
+    /// The document that a proxy tells of itself cannot be used.
+    #[error("{}: {error}", file.display())]
+    Pvd {
+        /// Which file.
+        file: PathBuf,
+        /// The error.
+        error: PvdError,
     },
     /// A folder does not exist.
     #[error("{what} = {}: no such folder; create it first, or name another one", path.display())]

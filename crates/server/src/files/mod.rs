@@ -3,6 +3,7 @@
 pub mod concealed;
 mod error;
 pub mod peps;
+pub mod pvd;
 pub mod tokens;
 
 pub use self::error::FileError;

@@ -57,7 +57,7 @@ fn take_from_others(file: &File) {
 fn take_from_others(_: &File) {}
 
 /// Writes a file that does not exist yet, with this mode where the system has modes.
-pub fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), WriteError> {
+pub fn write_new(file: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result<(), WriteError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -65,7 +65,7 @@ pub fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), WriteError> {
     #[cfg(not(unix))]
     let _ = mode;
     let mut opened = options.open(file).map_err(WriteError::of(file))?;
-    opened.write_all(text.as_bytes()).map_err(WriteError::of(file))
+    opened.write_all(content.as_ref()).map_err(WriteError::of(file))
 }
 
 /// Warns if users other than the owner of a file can read it. `what` says which secret is in it.

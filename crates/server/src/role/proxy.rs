@@ -17,7 +17,7 @@ use tandem_node::{
     Proxy, ProxyConfig, Serves,
     limits::Limits,
     mode::Oversize,
-    proxy::{LogFlows, ProxySite, TargetPolicy, TcpPorts, Users},
+    proxy::{LogFlows, ProxySite, Pvd, TargetPolicy, TcpPorts, Users},
     quic::{Mtu, ServerTls, Transport},
 };
 use tandem_units::HumanDuration;
@@ -28,6 +28,7 @@ use crate::{
     admin::{self, Admin, BUSIEST},
     capacity::descriptors,
     error::{ServeError, SetupError},
+    files::{FileError, pvd},
     setup::Setup,
     site::{NamedPath, SiteOverTcp, SiteSetup},
     transport::WorkFor,
@@ -69,6 +70,11 @@ pub struct ProxyRole {
     /// Its URI template.
     #[serde_as(as = "DisplayFromStr")]
     pub template: Template,
+    /// The document that it tells of itself. `None`: its own templates, if they are the usual ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pvd: Option<PathBuf>,
+    /// Whether it tells nothing of itself.
+    pub no_pvd: bool,
     /// How long open flows may go on after its end has begun.
     pub drain: HumanDuration,
     /// How long connections may stay after another process has taken over.
@@ -101,6 +107,8 @@ impl Default for ProxyRole {
             log_clients: false,
             log_flows: LogFlows::default(),
             template: ProxyConfig::default_template(),
+            pvd: None,
+            no_pvd: false,
             drain: HumanDuration(limits.drain),
             hand_over: HumanDuration(limits.hand_over),
             feedback_interval: None,
@@ -120,6 +128,17 @@ impl ProxyRole {
         self.users.access_setting().or(client_ca).or(secret_path)
     }
 
+    /// What it tells of itself. A template that is not the usual one may be a secret, so that only the operator tells
+    /// it.
+    fn pvd(&self) -> Result<Pvd, FileError> {
+        match &self.pvd {
+            Some(_) | None if self.no_pvd => Ok(Pvd::Nothing),
+            Some(file) => Ok(Pvd::Given(Arc::new(pvd::read(file)?))),
+            None if has_usual_path(&self.template) => Ok(Pvd::Own),
+            None => Ok(Pvd::Nothing),
+        }
+    }
+
     /// Fails if other hosts could use the proxy, and nothing says which of them, or that all of them may.
     pub fn check_access(&self, listen: SocketAddr) -> Result<(), SetupError> {
         let is_open = self.access_setting().is_none() && !self.allow_anyone;
@@ -128,6 +147,12 @@ impl ProxyRole {
         }
         Ok(())
     }
+}
+
+/// Whether a template has the path of RFC 9298 §2.
+fn has_usual_path(template: &Template) -> bool {
+    let usual = Template::default_for(template.authority());
+    usual.is_ok_and(|usual| usual.as_str() == template.as_str())
 }
 
 /// What the nodes of a proxy are made from.
@@ -188,6 +213,7 @@ impl Role for ProxyRole {
             log_clients: self.log_clients,
             log_flows: self.log_flows,
             template: self.template.clone(),
+            pvd: self.pvd()?,
             ..ProxyConfig::new(listen, tls)
         };
         Ok(ProxyRoleConfig { node, content, path })
@@ -268,9 +294,17 @@ impl Role for ProxyRole {
     fn reload(&self, running: &ProxyRunning) -> Result<Reloaded<Proxy>, SetupError> {
         let access = self.users.access()?;
         running.users.set_rules(self.users.rules()?);
-        let change = Arc::new(move |proxy: &mut Proxy| proxy.set_access(access.clone()));
+        let pvd = self.pvd()?;
+        let what = self.pvd.as_ref().map(|_| "PvD document");
+        let change = Arc::new(move |proxy: &mut Proxy| {
+            proxy.set_access(access.clone());
+            proxy.set_pvd(pvd.clone());
+        });
         let ca = self.client_ca.as_ref().map(|_| "CA of clients");
-        Ok(Reloaded { change, what: ca.into_iter().chain(self.users.reloaded()).collect() })
+        Ok(Reloaded {
+            change,
+            what: ca.into_iter().chain(what).chain(self.users.reloaded()).collect(),
+        })
     }
 
     fn begin(&self, running: &ProxyRunning, usage: Option<UnixStream>) -> Result<(), ServeError> {

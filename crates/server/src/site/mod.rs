@@ -142,7 +142,7 @@ impl NamedPath {
     /// Writes a path that was made, and says where it is.
     pub(crate) fn keep(&self) -> Result<(), WriteError> {
         let Some(file) = &self.unwritten else { return Ok(()) };
-        secret::write_new(file, &format!("{}\n", self.path.reveal()), OWNER_ONLY)?;
+        secret::write_new(file, format!("{}\n", self.path.reveal()), OWNER_ONLY)?;
         let file = file.display();
         say(format_args!(
             "wrote a new secret path to {file}; clients use --via https://HOST/PATH with it"

@@ -97,7 +97,7 @@ impl DevelopmentIdentity {
             return Err(FileError::Exists { file: file.clone() }.into());
         }
         let key_pair = KeyPair::try_from(&self.key).expect("it was made here");
-        write_new(&key, &key_pair.serialize_pem(), 0o600)?;
+        write_new(&key, key_pair.serialize_pem(), 0o600)?;
         write_new(&cert, &self.certificate_pem, 0o644)?;
         write_new(&ca, &self.ca_pem, 0o644)?;
         let chain = [self.certificate.clone()];

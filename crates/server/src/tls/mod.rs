@@ -10,7 +10,8 @@ mod watch;
 
 use std::sync::Arc;
 
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::CryptoProvider;
+use tandem_node::tls::KeyExchange;
 
 pub use self::acme::AcmeSetup;
 pub use self::certificate::utc;
@@ -22,17 +23,9 @@ pub use self::server::{Identity, ServerTlsSetup, server_config};
 pub use self::watch::{Stamps, Watch, looks};
 use crate::process::SystemError;
 
-/// ring, TLS 1.3 only. AES-128-GCM first: it is the fastest with AES instructions, and its margin is
-/// large enough (RFC 9001 §6.6 limits how much a key may encrypt, for AES-128 and AES-256 alike).
+/// The cryptography of TLS 1.3, with the hybrid key exchange.
 pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(CryptoProvider {
-        cipher_suites: vec![
-            ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
-            ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
-            ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-        ],
-        ..ring::default_provider()
-    })
+    tandem_node::tls::provider(KeyExchange::Hybrid)
 }
 
 /// Random bytes of the operating system, for keys.

@@ -101,6 +101,11 @@ impl From<&ClientError> for Refusal {
                 let refusal = Self::answered(*status, proxy_status.as_ref(), words);
                 Self { retry_after: *retry_after, ..refusal }
             }
+            ClientError::Ruled { .. } => Self::new("http_request_denied".into(), words),
+            ClientError::Direct(error) => match error.response() {
+                (_, Some(kind)) => Self::new(kind.into(), words),
+                (_, None) => Self::of(SocksReply::GeneralFailure, 503, words),
+            },
             ClientError::NoAnswer { .. } => Self::of(SocksReply::GeneralFailure, 504, words),
             ClientError::Socket(_)
             | ClientError::NoStream { .. }

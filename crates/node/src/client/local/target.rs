@@ -33,7 +33,11 @@ impl Target {
     /// Parses `host`, `host:port` or `[address]:port`. Without a port it is the default one, if
     /// there is one. RFC 9110 §4.2.4: a recipient SHOULD parse for userinfo "and treat its presence
     /// as an error", so an "@" is refused.
-    pub(super) fn parse(authority: &str, default_port: Option<u16>) -> Result<Self, TargetError> {
+    ///
+    /// # Errors
+    ///
+    /// The host or the port is malformed.
+    pub fn parse(authority: &str, default_port: Option<u16>) -> Result<Self, TargetError> {
         let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         let (host, port) = match bracketed {
             Some((host, _)) if host.parse::<Ipv6Addr>().is_err() => {

@@ -16,6 +16,7 @@ use tracing::{debug, trace, warn};
 
 use super::{
     Context, Source,
+    direct::Outcome,
     flows::Flows,
     owners::{DatagramVerdict, Owners},
 };
@@ -24,6 +25,7 @@ use crate::{
         FlowConfig,
         chain::Request,
         local::{decode_datagram, encode_datagram_header},
+        rules::{Action, Carried},
     },
     error::FlowError,
     impossible::impossible,
@@ -210,6 +212,20 @@ impl Associations {
             flow
         } else {
             let config = FlowConfig::new(target.host(), target.port());
+            let action = flows.direct.action(&config.host, config.port, Carried::Udp);
+            if action == Action::Refuse {
+                debug!("a datagram of a program was dropped, because a rule refuses its target");
+                return;
+            }
+            if action == Action::Direct {
+                return self.relay_directly(
+                    (socket, program),
+                    (&header, payload),
+                    &config,
+                    flows,
+                    cx,
+                );
+            }
             match self.open_flow((socket, program), &header, config, flows, cx) {
                 Ok(flow) => flow,
                 Err(error) => {
@@ -219,9 +235,70 @@ impl Associations {
                 }
             }
         };
-        if let Err(error) = flows.send(Source::Associate(flow), payload, cx) {
+        if flows.direct.has(Source::Associate(flow)) {
+            if let Err(error) = flows.direct.send(Source::Associate(flow), payload, cx) {
+                trace!(%error, "a datagram of a program was dropped");
+            }
+        } else if let Err(error) = flows.send(Source::Associate(flow), payload, cx) {
             trace!(%error, "a datagram of a program was dropped");
         }
+    }
+
+    /// Opens a way to a target without the tunnel, and sends the first payload.
+    fn relay_directly(
+        &mut self,
+        (socket, program): (SocketId, SocketAddr),
+        (header, payload): (&Bytes, Bytes),
+        config: &FlowConfig,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        if !cx.is_running || flows.direct.udp() >= cx.limits.local_flows {
+            cx.stats.dropped.too_many_flows += 1;
+            return;
+        }
+        let id = self.add((socket, program), header);
+        let source = Source::Associate(id);
+        match flows.direct.open(source, (&config.host, config.port), program.ip(), cx) {
+            Some(Outcome { result: Err(error), .. }) => {
+                debug!(%error, "a datagram of a program was dropped");
+                self.forget(id);
+            }
+            Some(_) | None => {
+                if let Err(error) = flows.direct.send(source, payload, cx) {
+                    trace!(%error, "a datagram of a program was dropped");
+                }
+            }
+        }
+    }
+
+    /// Adds a flow of an association.
+    fn add(&mut self, (socket, program): (SocketId, SocketAddr), header: &Bytes) -> AssociateId {
+        self.next_flow += 1;
+        let flow = AssociateId { socket, number: self.next_flow };
+        // The header must not keep the whole datagram in memory.
+        let header = Bytes::copy_from_slice(header);
+        if let Some(association) = self.by_socket.get_mut(&socket) {
+            association.flows.insert(header.clone(), flow);
+        }
+        self.by_flow.insert(flow, FlowToTarget { header, program });
+        flow
+    }
+
+    /// Passes a payload of a target that is reached directly to its program.
+    pub(super) fn from_direct(
+        &self,
+        flow: AssociateId,
+        payload: &[u8],
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        flows.direct.on_received(Source::Associate(flow), cx.now);
+        let Some(FlowToTarget { header, program }) = self.by_flow.get(&flow) else { return }; // it has ended
+        let mut datagram = Vec::with_capacity(header.len() + payload.len());
+        datagram.extend_from_slice(header);
+        datagram.extend_from_slice(payload);
+        flows.direct.push(flow.socket, *program, datagram.into());
     }
 
     fn open_flow(
@@ -240,17 +317,10 @@ impl Associations {
         if !flows.make_place(socket, cx) {
             return Err(FlowError::TooMany { most: cx.limits.local_flows });
         }
-        self.next_flow += 1;
-        let flow = AssociateId { socket, number: self.next_flow };
+        let flow = self.add((socket, program), header);
         flows.insert(Source::Associate(flow), Request::new(service, config));
         flows.request_if_room(Source::Associate(flow), cx);
         cx.stats.flows += 1;
-        // The header must not keep the whole datagram in memory.
-        let header = Bytes::copy_from_slice(header);
-        if let Some(association) = self.by_socket.get_mut(&socket) {
-            association.flows.insert(header.clone(), flow);
-        }
-        self.by_flow.insert(flow, FlowToTarget { header, program });
         Ok(flow)
     }
 
@@ -303,6 +373,7 @@ impl Associations {
         self.owners.forget(tcp);
         for flow in association.flows.into_values() {
             self.by_flow.remove(&flow);
+            flows.direct.close(Source::Associate(flow), cx);
             flows.close(Source::Associate(flow), cx.now + cx.limits.last_words);
         }
         cx.outputs.push_back(Output::CloseSocket(socket));

@@ -15,6 +15,7 @@ use tandem_wire::Code;
 
 use super::{
     AssociateId, Context, FlowId,
+    direct::Direct,
     room::{ANSWERED, QUESTIONS, Room},
 };
 use crate::{
@@ -221,6 +222,8 @@ pub(super) struct Flows {
     own: usize,
     /// The number of request streams of UDP payloads.
     udp_streams: usize,
+    /// The ways to targets without the tunnel.
+    pub(super) direct: Direct,
 }
 
 impl Flows {

@@ -2,9 +2,10 @@
 //!
 //! [`Flows`] is the same for all: what a flow is for is its [`Source`]. The sources are UDP listeners (`udp`), the
 //! embedding program (`own`), TCP connections (`tcp`), which may speak SOCKS5 or HTTP/1.1 first (`local`), and the UDP
-//! associations of SOCKS5 (`associate`).
+//! associations of SOCKS5 (`associate`). What a rule sends past the tunnel has a way of its own (`direct`).
 
 mod associate;
+mod direct;
 mod divide;
 mod flows;
 mod local;
@@ -27,7 +28,7 @@ use tandem_wire::{OwnCapsule, TunnelInfo};
 use tracing::info;
 
 use self::{associate::AssociateId, flows::Flows, own::Own, probes::Probes, tcp::Tcp, udp::Udp};
-pub(super) use self::{divide::Division, flows::Source};
+pub(super) use self::{direct::Direct, divide::Division, flows::Source};
 pub use self::{
     own::{FlowEvent, FlowId},
     tcp::TcpService,
@@ -239,6 +240,10 @@ impl Programs {
         result: Result<SocketAddr, OsError>,
         cx: &mut Context<'_>,
     ) {
+        if self.flows.direct.of_socket(socket).is_some() {
+            let outcome = self.flows.direct.on_socket_opened(socket, result, cx);
+            return self.on_direct(outcome, cx);
+        }
         if self.tcp.on_association(socket, result, &mut self.flows, cx) {
             return;
         }
@@ -252,6 +257,10 @@ impl Programs {
 
     /// Handles a UDP packet of a program.
     pub(super) fn from_program(&mut self, received: Received, cx: &mut Context<'_>) {
+        if let Some(Source::Associate(id)) = self.flows.direct.of_socket(received.socket) {
+            let payload = &received.payload;
+            return self.tcp.associations.from_direct(id, payload, &mut self.flows, cx);
+        }
         if let Some(received) = self.tcp.associations.from_program(received, &mut self.flows, cx) {
             self.udp.from_program(received, &mut self.flows, cx);
         }
@@ -398,7 +407,7 @@ impl Programs {
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let udp = quic::earliest(self.udp.next_timeout(), self.flows.next_timeout());
-        quic::earliest(udp, self.tcp.next_timeout())
+        self.direct_timeout(quic::earliest(udp, self.tcp.next_timeout()))
     }
 
     pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
@@ -406,6 +415,7 @@ impl Programs {
         self.flows.handle_timeout(cx);
         self.tcp.end_silent(&mut self.flows, cx);
         self.tcp.refuse_unanswered(&mut self.flows, cx);
+        self.handle_direct_timeout(cx);
         self.forget_ended();
     }
 

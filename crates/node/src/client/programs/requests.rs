@@ -13,10 +13,11 @@ use crate::{
     client::{
         FlowConfig,
         chain::{Hop, Request},
+        rules::{Action, Carried},
     },
     error::ClientError,
     impossible::impossible,
-    service::Service,
+    service::{Service, authority_of},
     tcp::{Form, TcpId, TunnelStream},
 };
 
@@ -40,7 +41,8 @@ impl Tcp {
         }
     }
 
-    /// Adds a flow to a target for a program, and requests it if that is possible now.
+    /// Does with the target of a program what the rules say: adds a flow to it, and requests it if that is possible
+    /// now, or connects to it directly, or refuses it.
     pub(super) fn connect(
         &mut self,
         tcp: TcpId,
@@ -49,6 +51,15 @@ impl Tcp {
         cx: &mut Context<'_>,
     ) {
         flows.remove(Source::Tcp(tcp)); // the target before has ended
+        flows.direct.close(Source::Tcp(tcp), cx);
+        match flows.direct.action(&config.host, config.port, Carried::Tcp) {
+            Action::Proxy => {}
+            Action::Direct => return self.connect_directly(tcp, &config, flows, cx),
+            Action::Refuse => {
+                let target = authority_of(&config.host, config.port).into();
+                return self.fail(tcp, ClientError::Ruled { target }, flows, cx);
+            }
+        }
         flows.insert(Source::Tcp(tcp), Request::new(Service::Tcp(self.form), config));
         self.ask(tcp, flows, cx);
     }

@@ -84,6 +84,11 @@ impl Tcp {
             }
             return self.run_local(tcp, flows, cx);
         }
+        if flows.direct.has(Source::Tcp(tcp)) {
+            program.splice.socket.on_read(&data);
+            self.to_direct(tcp, data, flows, cx);
+            return self.pull(tcp, flows, cx);
+        }
         let Some(flow) = flows.get_mut(Source::Tcp(tcp)) else {
             return impossible("a program whose bytes pass unchanged has a target");
         };
@@ -105,6 +110,9 @@ impl Tcp {
         flows: &mut Flows,
         cx: &mut Context<'_>,
     ) {
+        if flows.direct.has(Source::Tcp(tcp)) {
+            return self.to_direct(tcp, data, flows, cx);
+        }
         let Some(program) = self.programs.get_mut(&tcp) else {
             return impossible("it is a program's protocol that has bytes");
         };
@@ -159,6 +167,9 @@ impl Tcp {
     ) {
         let Some(program) = self.programs.get_mut(&tcp) else { return }; // it has ended
         let takes_more = program.splice.socket.on_written(bytes);
+        if takes_more && flows.direct.has(Source::Tcp(tcp)) {
+            return self.read_target(tcp, flows, cx);
+        }
         if takes_more && let Some(stream) = flows.stream(Source::Tcp(tcp)) {
             self.from_stream(tcp, stream, flows, cx);
         }
@@ -168,6 +179,12 @@ impl Tcp {
     pub(super) fn pull(&mut self, tcp: TcpId, flows: &Flows, cx: &mut Context<'_>) {
         let Some(program) = self.programs.get_mut(&tcp) else { return }; // it has just ended
         let wants = program.local.as_ref().map(|local| local.wants_program());
+        if let Some(takes) = flows.direct.takes(Source::Tcp(tcp)) {
+            if takes && wants.unwrap_or(true) {
+                program.splice.socket.read(cx.outputs);
+            }
+            return;
+        }
         match flows.stream(Source::Tcp(tcp)) {
             Some(stream) if wants.unwrap_or(true) => {
                 program.splice.pull(&cx.hop.tunnel, stream, cx.outputs);
@@ -290,6 +307,13 @@ impl Tcp {
             return impossible("it is a program's protocol that ends");
         };
         program.local = None;
+        if flows.direct.has(Source::Tcp(tcp)) {
+            if program.splice.socket.has_read_fin() {
+                self.to_direct(tcp, Bytes::new(), flows, cx);
+            }
+            self.pull(tcp, flows, cx);
+            return self.read_target(tcp, flows, cx);
+        }
         // A program that got its target's answer has a stream, unless the proxy has just cut it.
         let Some(stream) = flows.stream(Source::Tcp(tcp)) else { return };
         if program.splice.socket.has_read_fin() {

@@ -206,6 +206,7 @@ impl Tcp {
 
     /// Handles an input about a TCP connection.
     pub(super) fn on_input(&mut self, input: TcpInput, flows: &mut Flows, cx: &mut Context<'_>) {
+        let Some(input) = self.take_direct(input, flows, cx) else { return };
         match input {
             TcpInput::Listening { listener, result } => self.on_listening(listener, result, cx),
             TcpInput::Opened { tcp, result } => self.on_program(tcp, result, flows, cx),
@@ -318,6 +319,11 @@ impl Tcp {
 
     /// Ends the connection that a program has to a target. Its stream is reset with this code.
     pub(super) fn disconnect(tcp: TcpId, code: Code, flows: &mut Flows, cx: &mut Context<'_>) {
+        if code == Code::H3_NO_ERROR {
+            flows.direct.close(Source::Tcp(tcp), cx);
+        } else {
+            flows.direct.reset(Source::Tcp(tcp), cx);
+        }
         // A program may have none.
         if let Some(flow) = flows.remove(Source::Tcp(tcp))
             && let Some(stream) = flow.life.stream()
@@ -421,6 +427,7 @@ impl Tcp {
     ) {
         self.associations.end(tcp, flows, cx);
         flows.remove(Source::Tcp(tcp));
+        flows.direct.close(Source::Tcp(tcp), cx);
         self.take_asked(tcp);
         let Some(program) = self.programs.remove(&tcp) else {
             return impossible("only a program that is there is forgotten");
@@ -453,6 +460,7 @@ impl Tcp {
             cx.outputs.push_back(Output::Tcp(TcpOutput::Reset(tcp)));
             cx.stats.tcp.aborted += 1;
         }
+        flows.direct.end_all(cx);
     }
 
     /// Opens the socket of an association that a program has asked for.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A client with one service, before its tunnel is up.
-fn client(service: TcpService) -> Client {
+pub(super) fn client(service: TcpService) -> Client {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -34,7 +34,7 @@ fn client(service: TcpService) -> Client {
     client
 }
 
-fn programs(client: &Client) -> &Programs {
+pub(super) fn programs(client: &Client) -> &Programs {
     match &client.work {
         Work::Programs(programs) => programs,
         Work::Transfer(_) => panic!("it has programs"),
@@ -68,7 +68,7 @@ fn from_program(client: &mut Client, now: Instant, received: Received) -> Option
 }
 
 /// The next output about a TCP connection.
-fn tcp_output(client: &mut Client) -> Option<TcpOutput> {
+pub(super) fn tcp_output(client: &mut Client) -> Option<TcpOutput> {
     while let Some(output) = client.outputs.pop_front() {
         if let Output::Tcp(output) = output {
             return Some(output);
@@ -91,12 +91,12 @@ fn with_program(now: Instant) -> (Client, TcpId) {
 }
 
 /// A client with a proxy port, and the name of the next program's connection.
-fn with_port(now: Instant, password: Option<&str>) -> (Client, TcpId) {
+pub(super) fn with_port(now: Instant, password: Option<&str>) -> (Client, TcpId) {
     with_port_at(now, "127.0.0.1:1080", password)
 }
 
 /// The same with this address of the proxy port.
-fn with_port_at(now: Instant, listen: &str, password: Option<&str>) -> (Client, TcpId) {
+pub(super) fn with_port_at(now: Instant, listen: &str, password: Option<&str>) -> (Client, TcpId) {
     let listen = listen.parse().unwrap();
     let password = password.map(|password| Arc::new(Password::parse(password).unwrap()));
     let mut client = client(TcpService::Proxy { listen, password });
@@ -107,7 +107,7 @@ fn with_port_at(now: Instant, listen: &str, password: Option<&str>) -> (Client, 
 }
 
 /// Lets a program connect from 127.0.0.`host`. Returns the name of the next program's connection.
-fn connects(client: &mut Client, now: Instant, tcp: TcpId, host: u8) -> TcpId {
+pub(super) fn connects(client: &mut Client, now: Instant, tcp: TcpId, host: u8) -> TcpId {
     let result = Ok(SocketAddr::from(([127, 0, 0, host], 40_000)).into());
     client.handle(now, Input::Tcp(TcpInput::Opened { tcp, result }));
     let Some(TcpOutput::Accept { tcp, .. }) = tcp_output(client) else { panic!() };
@@ -115,7 +115,7 @@ fn connects(client: &mut Client, now: Instant, tcp: TcpId, host: u8) -> TcpId {
 }
 
 /// Lets a program send bytes.
-fn sends(client: &mut Client, now: Instant, tcp: TcpId, data: &[u8]) {
+pub(super) fn sends(client: &mut Client, now: Instant, tcp: TcpId, data: &[u8]) {
     client.handle(now, Input::Tcp(TcpInput::Read { tcp, data: Bytes::copy_from_slice(data) }));
 }
 

@@ -183,6 +183,9 @@ impl Fetch {
         if let Some(etag) = &self.etag {
             headers.insert(header::IF_MATCH, etag.clone());
         }
+        if let Some(accept) = &self.config.accept {
+            headers.insert(header::ACCEPT, accept.clone());
+        }
         if let Some(resume) = &self.resume {
             headers.insert(header::IF_RANGE, resume.validator.clone());
         }

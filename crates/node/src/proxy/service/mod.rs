@@ -1,7 +1,6 @@
 //! The services of a proxy: UDP payloads, and TCP connections. Each has a file of its own. What differs between them is
 //! asked here, so that all else of a flow is the same for all.
 
-pub(super) mod race;
 pub(super) mod tcp;
 pub(super) mod udp;
 
@@ -12,10 +11,7 @@ use tandem_wire::{
     PathMatcher, RequestHead, TargetError, Template, uri_template::parse_target_authority,
 };
 
-pub(super) use self::{
-    race::{Attempt, Further, LookUp, Race},
-    tcp::Tcp,
-};
+pub(super) use self::tcp::Tcp;
 use super::{
     FlowId, Proxy, ProxyConfig,
     flow::{End, StreamFate},
@@ -25,6 +21,7 @@ use super::{
     targets::Targets,
     users::{Direction, EachWay},
 };
+pub(super) use crate::race::{Attempt, Further, LookUp, Race};
 use crate::{
     OsError,
     error::RequestError,
@@ -59,6 +56,11 @@ impl Paths {
     /// Whether only users know the paths.
     pub(super) const fn is_secret(&self) -> bool {
         self.secret.is_some()
+    }
+
+    /// The template of UDP.
+    pub(super) const fn udp_template(&self) -> &Template {
+        &self.udp.1
     }
 
     /// The target of a request.

@@ -1,5 +1,6 @@
-//! Happy Eyeballs (RFC 8305): the addresses of a target are tried one after another, with a short delay between them,
-//! and the first one that opens is used. Addresses that a name server gives later join the others.
+//! Happy Eyeballs (RFC 8305), for a proxy and for a client that connects directly: the addresses of a target are tried
+//! one after another, with a short delay between them, and the first one that opens is used. Addresses that a name
+//! server gives later join the others.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +16,7 @@ use crate::{
     tcp::TcpId,
 };
 
-/// The addresses that are tried. Names have a few; more would only let a name server cost the proxy
+/// The addresses that are tried. Names have a few; more would only let a name server cost this host
 /// sockets.
 const ADDRESSES_MAX: usize = 8;
 
@@ -24,15 +25,15 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// A look-up of a target's addresses that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) struct LookUp {
-    pub(in crate::proxy) query: QueryId,
+pub(crate) struct LookUp {
+    pub(crate) query: QueryId,
     /// When it is given up.
-    pub(in crate::proxy) deadline: Instant,
+    pub(crate) deadline: Instant,
 }
 
 /// Whether further addresses may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum Further {
+pub(crate) enum Further {
     /// Yes, from this look-up.
     From(LookUp),
     /// No.
@@ -43,8 +44,8 @@ pub(in crate::proxy) enum Further {
 }
 
 /// What is opened towards an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum Attempt {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Attempt {
     /// A socket for UDP payloads.
     Udp(SocketId),
     /// A TCP connection.
@@ -70,7 +71,7 @@ pub(crate) struct Race {
 
 impl Race {
     /// A race without addresses, whose attempts are given up at the deadline.
-    pub(in crate::proxy) fn new(now: Instant, deadline: Instant, port: u16) -> Self {
+    pub(crate) fn new(now: Instant, deadline: Instant, port: u16) -> Self {
         Self {
             port,
             known: Vec::new(),
@@ -84,7 +85,7 @@ impl Race {
     }
 
     /// Adds addresses, of which the resolver prefers the first. Each address is tried once.
-    pub(in crate::proxy) fn add(&mut self, addresses: &[IpAddr], deadline: Instant) {
+    pub(crate) fn add(&mut self, addresses: &[IpAddr], deadline: Instant) {
         let before = self.known.len();
         for address in interleaved(addresses) {
             if self.known.len() < ADDRESSES_MAX && !self.known.contains(&address) {
@@ -98,12 +99,12 @@ impl Race {
     }
 
     /// Says whether further addresses may come.
-    pub(in crate::proxy) const fn expect(&mut self, further: Further) {
+    pub(crate) const fn expect(&mut self, further: Further) {
         self.further = further;
     }
 
     /// The look-up from which further addresses may come.
-    pub(in crate::proxy) const fn look_up(&self) -> Option<LookUp> {
+    pub(crate) const fn look_up(&self) -> Option<LookUp> {
         match self.further {
             Further::From(look_up) => Some(look_up),
             Further::Nothing | Further::IfUnroutable => None,
@@ -111,7 +112,7 @@ impl Race {
     }
 
     /// Whether a look-up may now find another address for the one that the client has named. It is said once.
-    pub(in crate::proxy) fn wants_nat64(&mut self) -> bool {
+    pub(crate) fn wants_nat64(&mut self) -> bool {
         let wants = self.further == Further::IfUnroutable
             && self.is_idle()
             && self.last_error.is_unroutable();
@@ -126,12 +127,12 @@ impl Race {
     }
 
     /// The address to try now, if one is due.
-    pub(in crate::proxy) fn due(&self, now: Instant) -> Option<SocketAddr> {
+    pub(crate) fn due(&self, now: Instant) -> Option<SocketAddr> {
         self.left.front().copied().filter(|_| now >= self.next || self.running.is_empty())
     }
 
     /// Notes that the address that was due is tried.
-    pub(in crate::proxy) fn on_started(&mut self, now: Instant, attempt: Attempt) {
+    pub(crate) fn on_started(&mut self, now: Instant, attempt: Attempt) {
         if let Some(address) = self.left.pop_front() {
             self.running.push((attempt, address));
             self.next = now + ATTEMPT_DELAY;
@@ -139,30 +140,30 @@ impl Race {
     }
 
     /// Notes that the address that was due cannot be tried.
-    pub(in crate::proxy) fn skip(&mut self, error: OsError) {
+    pub(crate) fn skip(&mut self, error: OsError) {
         self.left.pop_front();
         self.last_error = error;
     }
 
     /// Notes that an attempt failed. RFC 8305 §5: the next one then starts at once.
-    pub(in crate::proxy) fn on_failed(&mut self, now: Instant, attempt: Attempt, error: OsError) {
+    pub(crate) fn on_failed(&mut self, now: Instant, attempt: Attempt, error: OsError) {
         self.running.retain(|(running, _)| *running != attempt);
         self.last_error = error;
         self.next = now;
     }
 
     /// The address of an attempt.
-    pub(in crate::proxy) fn address(&self, attempt: Attempt) -> Option<SocketAddr> {
+    pub(crate) fn address(&self, attempt: Attempt) -> Option<SocketAddr> {
         self.running.iter().find(|(running, _)| *running == attempt).map(|(_, address)| *address)
     }
 
     /// The attempts that run.
-    pub(in crate::proxy) fn running(&self) -> impl Iterator<Item = Attempt> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = Attempt> {
         self.running.iter().map(|(attempt, _)| *attempt)
     }
 
     /// The error of the last attempt, if no attempt is left and no address may come, or if the time is over.
-    pub(in crate::proxy) fn lost(&self, now: Instant) -> Option<OsError> {
+    pub(crate) fn lost(&self, now: Instant) -> Option<OsError> {
         if self.is_idle() {
             let is_waiting = self.look_up().is_some_and(|look_up| now < look_up.deadline);
             return (!is_waiting).then_some(self.last_error);
@@ -171,7 +172,7 @@ impl Race {
     }
 
     /// When something is due.
-    pub(in crate::proxy) fn next_timeout(&self) -> Instant {
+    pub(crate) fn next_timeout(&self) -> Instant {
         if self.is_idle() {
             return self.look_up().map_or(self.next, |look_up| look_up.deadline);
         }

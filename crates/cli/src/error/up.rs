@@ -1,0 +1,137 @@
+//! Why a client cannot be set up, shown or ended.
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use tandem_files::pvd::PvdError;
+use tandem_node::StrangerText;
+
+use crate::link::LinkError;
+
+/// Why `tandem up`, `down` or `status` fails. No error shows a link, which may have a token.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpError {
+    /// What was named is no link.
+    #[error("the link cannot be used: {0}")]
+    Link(LinkError),
+    /// What was named is no proxy.
+    #[error(
+        "{0} is no proxy; allowed: a name such as proxy.example, HOST:PORT, an https URL, or a tandem:// link"
+    )]
+    Name(StrangerText),
+    /// There is no home.
+    #[error("there is no place for the setup: XDG_CONFIG_HOME or HOME has to be an absolute path")]
+    NoHome,
+    /// Nothing was named, and nothing is set up.
+    #[error("nothing is set up: name a proxy, as in `tandem up proxy.example`, or give a link")]
+    NoSetup,
+    /// What is set up cannot be read.
+    #[error("{}: {reason}; `tandem up NAME --replace` writes it again", file.display())]
+    Setup {
+        /// Which file.
+        file: PathBuf,
+        /// The error.
+        reason: String,
+    },
+    /// Another proxy is set up.
+    #[error(
+        "{old} is set up already, and nothing was changed: with --replace, {new} takes its place and its token \
+         is removed"
+    )]
+    OtherProxy {
+        /// The one that is set up.
+        old: String,
+        /// The one that was named.
+        new: String,
+    },
+    /// What the proxy tells of itself cannot be used.
+    #[error(
+        "what {proxy} tells of itself at /.well-known/pvd cannot be used: {error}; --no-pvd goes without it"
+    )]
+    Document {
+        /// The proxy.
+        proxy: String,
+        /// The error.
+        error: PvdError,
+    },
+    /// What the proxy tells of itself is said to be elsewhere.
+    #[error(
+        "{proxy} says that what it tells of itself is elsewhere, and no redirect is followed there; --no-pvd goes without it"
+    )]
+    Redirected {
+        /// The proxy.
+        proxy: String,
+    },
+    /// The proxy asks for a token, and there is none.
+    #[error(
+        "{proxy} asks for a token: give a link, --token-file FILE, or write it to standard input"
+    )]
+    NoToken {
+        /// The proxy.
+        proxy: String,
+    },
+    /// The token has a form that no token has.
+    #[error(
+        "this is no token: it has 16 to 8192 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end"
+    )]
+    TokenForm,
+    /// The proxy does not accept the token.
+    #[error("{proxy} does not accept this token, and nothing was written")]
+    WrongToken {
+        /// The proxy.
+        proxy: String,
+    },
+    /// A client of an older setup runs in a terminal.
+    #[error(
+        "a client runs already, as process {process}, and nothing was changed: `tandem down` ends it"
+    )]
+    Runs {
+        /// Its process ID.
+        process: i32,
+    },
+    /// The client does not end.
+    #[error("process {process} does not end; `kill -9 {process}` ends it at once")]
+    DoesNotEnd {
+        /// Its process ID.
+        process: i32,
+    },
+    /// A command of systemd failed.
+    #[error("`systemctl --user {command}` failed: {reason}; --foreground goes without systemd")]
+    Systemctl {
+        /// The command.
+        command: String,
+        /// What it said.
+        reason: StrangerText,
+    },
+    /// The client does not begin.
+    #[error("the client did not begin within {seconds} s; `journalctl --user -u {unit}` says why")]
+    NotBegun {
+        /// How long was waited.
+        seconds: u64,
+        /// The unit.
+        unit: &'static str,
+    },
+    /// There is no tunnel, as the output has said.
+    #[error("there is no tunnel")]
+    NotUp,
+    /// The terminal or the standard input cannot be read.
+    #[error("the token cannot be read: {0}")]
+    Input(io::Error),
+    /// The program cannot start itself.
+    #[error("the client cannot be started: {0}")]
+    Start(io::Error),
+}
+
+impl UpError {
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Link(_)
+            | Self::Name(_)
+            | Self::NoHome
+            | Self::NoSetup
+            | Self::Setup { .. }
+            | Self::OtherProxy { .. }
+            | Self::TokenForm => ExitCode::from(2),
+            _ => ExitCode::from(1),
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! `tandem up`, `tandem down` and `tandem status`: a client of which only the proxy is named.
+
+mod document;
+pub(crate) mod folder;
+mod plan;
+mod service;
+mod status;
+mod token;
+
+use std::path::PathBuf;
+
+use tandem_files::pvd::Origin;
+use tandem_node::{error::ClientError, proxy::Token};
+use tandem_server::{files::tokens, process};
+
+pub(crate) use self::status::Status;
+use self::{
+    folder::Folder,
+    plan::{Plan, Wanted},
+    service::Systemd,
+};
+use crate::{
+    config::ListenAddr,
+    error::{CliError, TransferError, UpError},
+    link::Link,
+    text,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  tandem up proxy.example
+      Asks for the token, and runs a client from now on.
+  tandem up 'tandem://alice:TOKEN@proxy.example'
+      The same with a link, which has the token already.
+  tandem up -
+      Reads the link from the standard input or the terminal, so that no list of processes shows it.
+  tandem up
+      Starts the client again that is set up, with what its proxy says now.
+  tandem up https://proxy.example:8443 --ca ca.pem --token-file token --foreground
+      A proxy with a CA of its own; the client runs in this terminal.";
+
+/// Set up a client for a proxy of which only the name or a link is known, and run it.
+///
+/// It asks the proxy what it offers (draft-ietf-intarea-proxy-config), asks for the token and tests it, keeps both in
+/// ~/.config/tandem, and starts the client: as a unit of the user's systemd if there is one, else in this terminal.
+/// Nothing is written if the proxy does not answer or does not accept the token.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Up {
+    /// Proxy: a name, HOST:PORT, an https URL, or a tandem:// link, which - reads from the standard input; without one,
+    /// what is set up starts again
+    #[arg(value_name = "NAME|LINK", hide_possible_values = true)]
+    name: Option<Secretive>,
+
+    /// File whose first token is sent to the proxy [default: that of the link; else it is asked for]
+    #[arg(long, value_name = "FILE", env = "TANDEM_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Trust the CA certificates of this PEM file instead of the system's; they are copied
+    #[arg(long, value_name = "FILE", env = "TANDEM_CA")]
+    ca: Option<PathBuf>,
+
+    /// Local address at which programs find the client [default: 127.0.0.1:1080]
+    #[arg(long, value_name = "ADDR", env = "TANDEM_PROXY")]
+    listen: Option<ListenAddr>,
+
+    /// Run the client in this terminal, although there is a systemd
+    #[arg(long)]
+    foreground: bool,
+
+    /// Take the place of another proxy that is set up
+    #[arg(long)]
+    replace: bool,
+
+    /// Also use a proxy of this origin, as HOST or HOST:PORT, if the document names it; repeatable
+    #[arg(long, value_name = "ORIGIN")]
+    also: Vec<Origin>,
+
+    /// Do not ask the proxy what it tells of itself
+    #[arg(long)]
+    no_pvd: bool,
+}
+
+/// An argument that may have a token, so that nothing shows it.
+#[derive(Clone)]
+struct Secretive(String);
+
+impl From<&str> for Secretive {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl std::fmt::Debug for Secretive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secretive")
+    }
+}
+
+impl Up {
+    /// Sets up and runs.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let folder = Folder::of_user()?;
+        // What is in force may be broken; it is then replaced.
+        let kept = if self.replace { folder.kept().unwrap_or_default() } else { folder.kept()? };
+        let old = kept.as_ref().map(|kept| (kept, kept.link.parse::<Link>()));
+        let old = match old {
+            Some((kept, Ok(link))) => Some((kept, link)),
+            Some((_, Err(_))) | None => None,
+        };
+        let named = match &self.name {
+            Some(Secretive(name)) if name == "-" => Some(parse_name(&token::ask_link()?)?),
+            Some(Secretive(name)) => Some(parse_name(name)?),
+            None => None,
+        };
+        let (link, before) = match (named, old) {
+            (None, None) => return Err(UpError::NoSetup.into()),
+            (None, Some((kept, link))) => (link.clone(), Some((kept, link))),
+            (Some(link), Some((kept, old))) if is_same(&link, &old) => (link, Some((kept, old))),
+            (Some(link), Some((_, old))) if !self.replace => {
+                let (old, new) = (old.authority(), link.authority());
+                return Err(UpError::OtherProxy { old, new }.into());
+            }
+            (Some(link), _) => (link, None),
+        };
+        let plan = self.plan(link, before, &folder)?;
+        let runtime = process::runtime()?;
+        let offer = runtime.block_on(plan.ask_for_document())?;
+        let (token, answer_ms) = runtime.block_on(self.token(&plan, &offer))?;
+        drop(runtime);
+        let proxy = plan.link.authority();
+        let setup = plan.setup(&offer, token.as_ref(), folder.socket().as_deref())?;
+        for line in offer.said() {
+            text::say(line);
+        }
+        let systemd = Systemd::of_user().filter(|_| !self.foreground);
+        let is_as_before = folder.has(&setup);
+        let socket = folder.socket();
+        let running = service::process_at(socket.as_deref());
+        let is_unit = systemd.as_ref().is_some_and(Systemd::is_active);
+        if let Some(process) = running.filter(|_| !is_unit) {
+            if is_as_before {
+                folder.put(&setup)?; // its document may be valid for longer
+                return text::print(format_args!("{proxy} is up already, as process {process}"));
+            }
+            return Err(UpError::Runs { process }.into());
+        }
+        folder.put(&setup)?;
+        let config = folder.current().join("client.toml");
+        let listen = &plan.listen;
+        text::say(format_args!(
+            "{proxy} accepts this client; it answered in {answer_ms:.0} ms\n\
+             programs use it with ALL_PROXY=socks5h://{listen}"
+        ));
+        let Some(systemd) = systemd else {
+            return Err(service::become_client(&config).into());
+        };
+        if !(is_unit && is_as_before && running.is_some()) {
+            systemd.start(&config)?;
+            service::wait_for(socket.as_deref())?;
+        }
+        text::print(format_args!(
+            "{proxy} is up, as {}: `tandem status` shows it, `tandem down` ends it",
+            service::UNIT
+        ))
+    }
+
+    /// What the proxy is asked, and how.
+    fn plan(
+        &self,
+        link: Link,
+        before: Option<(&folder::Kept, Link)>,
+        folder: &Folder,
+    ) -> Result<Plan, CliError> {
+        let (kept, old) = before.unzip();
+        let also = kept
+            .filter(|_| self.also.is_empty())
+            .map(|kept| kept.also.iter().filter_map(|origin| origin.parse().ok()).collect());
+        let listen = kept.and_then(|kept| kept.listen.parse().ok());
+        let old_ca = folder.current().join("ca.pem");
+        let old_ca = Some(old_ca).filter(|file| kept.is_some() && file.exists());
+        // A link that has no fingerprint of its own means the certificate that was known before.
+        let fingerprint = link.fingerprint().or(old.as_ref().and_then(Link::fingerprint));
+        let ca = self.ca.clone().or(old_ca).filter(|_| fingerprint.is_none());
+        let given = match &self.token_file {
+            Some(file) => Some(tokens::read_first(file)?),
+            None => link.token().cloned(),
+        };
+        let is_given = given.is_some();
+        let token = given.or_else(|| old.as_ref()?.token().cloned());
+        Plan::new(Wanted {
+            link,
+            fingerprint,
+            token,
+            is_token_given: is_given,
+            ca,
+            also: also.unwrap_or_else(|| self.also.clone()),
+            listen: self.listen.or(listen),
+            has_document: !self.no_pvd
+                && (self.name.is_some() || kept.is_none_or(|kept| kept.has_document)),
+        })
+    }
+
+    /// The token, which the proxy has accepted, and how long it took to answer in milliseconds. It is asked for only if
+    /// the proxy wants one and none is known.
+    async fn token(
+        &self,
+        plan: &Plan,
+        offer: &plan::Offer,
+    ) -> Result<(Option<Token>, f64), CliError> {
+        let proxy = plan.link.authority();
+        let known = plan.token.clone();
+        match plan.test(offer, known.clone()).await {
+            Err(error) if is_refusal(&error) => {}
+            result => return result.map(|answer_ms| (known, answer_ms)),
+        }
+        // One that was kept may have been replaced.
+        if known.is_some() && plan.is_token_given {
+            return Err(UpError::WrongToken { proxy }.into());
+        }
+        let Some(token) = token::ask(&proxy)? else {
+            return Err(UpError::NoToken { proxy }.into());
+        };
+        match plan.test(offer, Some(token.clone())).await {
+            Err(error) if is_refusal(&error) => Err(UpError::WrongToken { proxy }.into()),
+            result => result.map(|answer_ms| (Some(token), answer_ms)),
+        }
+    }
+}
+
+/// Whether a proxy refuses for want of a right token.
+fn is_refusal(error: &CliError) -> bool {
+    let CliError::Transfer(TransferError::Client { error }) = error else { return false };
+    matches!(error, ClientError::Refused { status: 401 | 407, .. })
+}
+
+/// Whether two links are of the same proxy.
+fn is_same(one: &Link, other: &Link) -> bool {
+    (one.host(), one.port()) == (other.host(), other.port())
+        && one.secret_path() == other.secret_path()
+}
+
+/// A proxy as a person names it.
+fn parse_name(text: &str) -> Result<Link, UpError> {
+    let trimmed = text.trim();
+    if trimmed.get(..9).is_some_and(|scheme| scheme.eq_ignore_ascii_case("tandem://")) {
+        return trimmed.parse().map_err(UpError::Link);
+    }
+    // An https URL may have a secret path. User and password are for links only, and their errors would show them.
+    let bare = trimmed.strip_prefix("https://").unwrap_or(trimmed);
+    let is_other_scheme = bare.contains("://");
+    let refused = || {
+        let shown =
+            if bare.contains('@') || bare.contains('/') { "what was named" } else { trimmed };
+        UpError::Name(shown.into())
+    };
+    if is_other_scheme || bare.contains(['@', '?', '#', '{']) {
+        return Err(refused());
+    }
+    format!("tandem://{}", bare.trim_end_matches('/')).parse().map_err(|_| refused())
+}
+
+const DOWN_EXAMPLES: &str = "\
+Examples:
+  tandem down
+      Ends the client. `tandem up` starts it again.
+  tandem down --forget
+      Also removes the token and everything else that `tandem up` has written, but not your rules.";
+
+/// End the client that `tandem up` has started.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DOWN_EXAMPLES)]
+pub(crate) struct Down {
+    /// Also remove the setup with its token; your rules stay
+    #[arg(long)]
+    forget: bool,
+}
+
+impl Down {
+    /// Ends the client. It is no error if none runs.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let folder = Folder::of_user()?;
+        let socket = folder.socket();
+        let mut ended = None;
+        if let Some(systemd) = Systemd::of_user().filter(Systemd::has_unit) {
+            systemd.stop()?;
+            ended = Some(format!("{} is stopped", service::UNIT));
+        }
+        if let Some(process) = service::end(socket.as_deref())? {
+            ended.get_or_insert_with(|| format!("process {process} has ended"));
+        }
+        text::print(ended.unwrap_or_else(|| "no client runs".to_owned()))?;
+        if self.forget {
+            folder.forget()?;
+            text::print("the setup and its token are removed")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_has_a_name_an_address_a_url_or_a_link() {
+        for (text, via) in [
+            ("proxy.example", Some("https://proxy.example")),
+            (" Proxy.Example:8443 ", Some("https://proxy.example:8443")),
+            ("192.0.2.1", Some("https://192.0.2.1")),
+            ("[2001:db8::1]:8443", Some("https://[2001:db8::1]:8443")),
+            ("https://proxy.example/", Some("https://proxy.example")),
+            ("https://proxy.example/secret", Some("https://proxy.example/secret")),
+            ("tandem://:0123456789abcdef@proxy.example", Some("https://proxy.example")),
+            ("TANDEM://proxy.example:444", Some("https://proxy.example:444")),
+            ("", None),
+            ("http://proxy.example", None),
+            ("socks5://proxy.example", None),
+            ("2001:db8::1", None),
+            ("proxy.example:99999", None),
+            ("user:0123456789abcdef@proxy.example", None),
+            ("https://user:0123456789abcdef@proxy.example", None),
+            ("tandem://:0123456789abc", None),
+            ("tandem://alice:0123456789abcdef@", None),
+            ("https://p.example/m{?target_host,target_port}", None),
+        ] {
+            match (parse_name(text), via) {
+                (Ok(link), Some(via)) => assert_eq!(link.via(), via, "{text}"),
+                (Err(error), None) => {
+                    let error = error.to_string();
+                    assert!(!error.contains("0123456789"), "{text}: {error}");
+                }
+                (result, _) => panic!("{text}: {result:?}"),
+            }
+        }
+    }
+}

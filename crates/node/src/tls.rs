@@ -1,0 +1,54 @@
+//! The cryptography of TLS 1.3 that clients and servers use.
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs, ring};
+
+/// How two ends agree on a secret. Either end takes what the other one offers first of those that it knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyExchange {
+    /// X25519MLKEM768 (RFC 10024) first: who records the traffic today, and has a large quantum computer later, cannot
+    /// read it. A `ClientHello` then takes two packets. Peers that do not know it get what is in [`Self::Classical`].
+    #[default]
+    Hybrid,
+    /// X25519 first, then the curves P-256 and P-384. A `ClientHello` fits one packet.
+    Classical,
+}
+
+/// The cryptography of TLS 1.3: that of ring, and ML-KEM-768 of AWS-LC.
+///
+/// AES-128-GCM comes first: it is the fastest with AES instructions, and its margin is large enough (RFC 9001 §6.6 limits
+/// how much a key may encrypt, for AES-128 and AES-256 alike).
+pub fn provider(key_exchange: KeyExchange) -> Arc<CryptoProvider> {
+    let mut provider = CryptoProvider {
+        cipher_suites: vec![
+            ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
+            ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
+            ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        ],
+        ..ring::default_provider()
+    };
+    if key_exchange == KeyExchange::Hybrid {
+        provider.kx_groups.insert(0, aws_lc_rs::kx_group::X25519MLKEM768);
+    }
+    Arc::new(provider)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::NamedGroup;
+
+    use super::*;
+
+    #[test]
+    fn the_hybrid_key_exchange_comes_first_and_the_others_stay() {
+        let groups = |key_exchange| {
+            let groups = provider(key_exchange).kx_groups.clone();
+            groups.iter().map(|group| group.name()).collect::<Vec<_>>()
+        };
+        let classical = [NamedGroup::X25519, NamedGroup::secp256r1, NamedGroup::secp384r1];
+        assert_eq!(groups(KeyExchange::Classical), classical);
+        let hybrid = groups(KeyExchange::default());
+        assert_eq!(hybrid, [&[NamedGroup::X25519MLKEM768], &classical[..]].concat());
+    }
+}

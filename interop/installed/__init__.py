@@ -1,0 +1,1 @@
+"""Programs of other projects that people have installed, with a proxy that wants a user name and a token."""
