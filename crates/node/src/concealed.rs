@@ -4,9 +4,9 @@
 use std::{fmt, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header, uri::Authority};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
-use tandem_wire::{Template, VarInt};
+use tandem_wire::VarInt;
 
 use crate::{
     proxy::is_own_name,
@@ -22,6 +22,9 @@ const LABEL: &[u8] = b"EXPORTER-HTTP-Concealed-Authentication";
 
 /// RFC 9729 §3.3: what stands before the part of the exporter's output that is signed.
 const CONTEXT: &[u8] = b"HTTP Concealed Authentication";
+
+/// The port of an authority that has none (RFC 9110 §4.2.2).
+const HTTPS_PORT: u16 = 443;
 
 /// The length of a public key, and of the seed of a private one (RFC 8032 §5.1.5).
 pub const KEY_LEN: usize = 32;
@@ -217,9 +220,14 @@ impl Exported {
 
 /// The context of the exporter (RFC 9729 §3.1). `None`: the authority is malformed.
 fn context(user: &ConcealedUser, authority: &str) -> Option<Vec<u8>> {
-    let template = Template::default_for(authority).ok()?;
-    let port = template.port();
-    let authority: http::uri::Authority = authority.parse().ok()?;
+    let authority: Authority = authority.parse().ok()?;
+    let port = match authority.port() {
+        Some(port) => port.as_str().parse().ok()?,
+        None => HTTPS_PORT,
+    };
+    if authority.as_str().contains('@') {
+        return None;
+    }
     let host = authority.host().to_ascii_lowercase();
     let mut context = ED25519_SCHEME.to_be_bytes().to_vec();
     let string = |context: &mut Vec<u8>, bytes: &[u8]| {
@@ -267,10 +275,13 @@ mod tests {
             ("Proxy.Example:8443", "proxy.example", 8443),
             ("[2001:db8::1]:443", "[2001:db8::1]", 443),
             ("192.0.2.1", "192.0.2.1", 443),
+            // The authority of a request for a TCP connection is its target.
+            ("right.invalid:0", "right.invalid", 0),
         ] {
             assert_eq!(context(&user, authority), Some(expected(host, port)), "{authority}");
         }
         assert_eq!(context(&user, "user@proxy.example"), None);
+        assert_eq!(context(&user, "proxy.example:65536"), None);
         assert_eq!(context(&user, ""), None);
     }
 
