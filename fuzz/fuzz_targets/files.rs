@@ -91,8 +91,10 @@ fn fleet_file(text: &str) {
 
 fn tokens_file(text: &str) {
     match tokens::parse(text) {
-        Ok(tokens) => {
-            let mut names: Vec<_> = tokens.iter().map(|token| token.name().to_owned()).collect();
+        Ok(tokens::Secrets { tokens, passwords }) => {
+            let names = tokens.iter().map(|token| token.name());
+            let names = names.chain(passwords.iter().map(|password| password.name()));
+            let mut names: Vec<_> = names.map(str::to_owned).collect();
             names.sort();
             assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
             assert!(names.iter().all(|name| is_user_name(name)), "{names:?}");

@@ -20,6 +20,7 @@ use crate::{
     error::CliError,
     help,
     pair::{ConnectSettings, ServeSettings},
+    password,
     profile::ProfileArgs,
     server::{OriginSettings, ProxySettings},
     text,
@@ -57,6 +58,14 @@ pub(crate) enum Generate {
         name: UserName,
         /// The file for the key, which does not exist yet
         file: PathBuf,
+    },
+    /// Print the line that the --token-file of a proxy needs for a user with a password
+    ///
+    /// The password comes from the terminal, which does not show it, or from the first line of the standard input. The
+    /// line has only a hash of it (Argon2id), so that nobody can read the password there.
+    Password {
+        /// The name of the user
+        name: String,
     },
     /// Print a file with random keys for --fleet-file, which all machines behind a load balancer have
     Fleet {
@@ -119,6 +128,7 @@ impl Generate {
                     MakeError::Write(error) => error.into(),
                 })?)
             }
+            Self::Password { name } => text::print(password::line(&name)?),
             Self::Fleet { visible, after, machine } => {
                 text::print(fleet::new_file(visible, after.as_deref(), machine)?.trim_end())
             }

@@ -25,6 +25,7 @@ mod log;
 mod mode;
 mod outcome;
 mod pair;
+mod password;
 mod patience;
 #[cfg(feature = "pep-kernel")]
 mod pep;

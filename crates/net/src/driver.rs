@@ -353,6 +353,9 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             Output::ResolveService { query, host, port } => {
                 self.requests.resolve_service(query, host, port);
             }
+            Output::CheckPassword { check, password } => {
+                self.requests.check_password(check, password);
+            }
             Output::OpenFile { file, path } => self.requests.open_file(file, path),
             Output::ReadFile { file, offset, len } => self.requests.read_file(file, offset, len),
             Output::CloseFile(file) => self.requests.close_file(file),

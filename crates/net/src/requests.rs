@@ -4,7 +4,10 @@ use std::{
     collections::BTreeMap,
     io,
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -16,10 +19,11 @@ use futures_util::{
 };
 use tandem_node::{
     node::{FileError, FileId, FileMeta, Input, Progress, QueryId},
+    password::{CheckId, PasswordCheck},
     tcp::{TcpId, TcpInput},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     task::{JoinError, spawn_blocking},
     time::sleep_until,
 };
@@ -37,6 +41,31 @@ const OWNERS_PAUSE: Duration = Duration::from_millis(20);
 /// The pause after a look, in times of what the look took. So the looks take a fifth of a core at most, also when
 /// a program has opened thousands of sockets.
 const OWNERS_PAUSE_FACTOR: u32 = 4;
+
+/// Checks of passwords take a core and up to 64 MiB each. A process makes one at a time, and has this many waiting.
+const CHECKS_MAX: usize = 64;
+
+/// The turn to check a password.
+static CHECK: Semaphore = Semaphore::const_new(1);
+
+/// How many checks run or wait.
+static CHECKS: AtomicUsize = AtomicUsize::new(0);
+
+/// A place among the checks that run or wait.
+struct CheckPlace;
+
+impl CheckPlace {
+    fn take() -> Option<Self> {
+        let place = Self; // it gives itself back
+        (CHECKS.fetch_add(1, Relaxed) < CHECKS_MAX).then_some(place)
+    }
+}
+
+impl Drop for CheckPlace {
+    fn drop(&mut self) {
+        CHECKS.fetch_sub(1, Relaxed);
+    }
+}
 
 /// The requests in flight. The node limits their number: it has one request per query and one per
 /// file.
@@ -112,6 +141,21 @@ impl Requests {
             let now = clock::now();
             let pause = OWNERS_PAUSE_FACTOR * now.saturating_duration_since(looked);
             RequestAnswer::UdpPorts(tcp, result, now + pause.max(OWNERS_PAUSE))
+        };
+        self.in_flight.push(answer.boxed());
+    }
+
+    pub(crate) fn check_password(&mut self, check: CheckId, password: PasswordCheck) {
+        let place = CheckPlace::take();
+        let answer = async move {
+            let is_right = match place {
+                None => None,
+                Some(_place) => {
+                    let _turn = CHECK.acquire().await;
+                    spawn_blocking(move || password.is_right()).await.ok()
+                }
+            };
+            RequestAnswer::Other(Input::PasswordChecked { check, is_right })
         };
         self.in_flight.push(answer.boxed());
     }

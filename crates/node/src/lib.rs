@@ -21,6 +21,7 @@ pub mod mode;
 pub mod node;
 pub mod origin;
 mod os_error;
+pub mod password;
 mod path_report;
 mod prefix;
 pub mod proxy;

@@ -19,6 +19,7 @@ use tandem_wire::TunnelInfo;
 
 use crate::{
     OsError,
+    password::{CheckId, PasswordCheck},
     tcp::{TcpInput, TcpOutput},
     upstream::{UpstreamInput, UpstreamOutput},
 };
@@ -96,6 +97,13 @@ pub enum Input {
         result: Result<Vec<IpAddr>, ResolveError>,
         /// Whether another answer follows.
         progress: Progress,
+    },
+    /// The answer to [`Output::CheckPassword`].
+    PasswordChecked {
+        /// The check.
+        check: CheckId,
+        /// Whether the password is right. `None`: it was not checked, because too many others are.
+        is_right: Option<bool>,
     },
     /// An answer to [`Output::ResolveService`]: all endpoints that are known by now.
     ServiceResolved {
@@ -214,6 +222,14 @@ pub enum Output {
         /// The host name. An IPv4 literal asks for the addresses at which a NAT64 reaches it, if the host itself
         /// does not (RFC 6146). It is never an IPv6 literal.
         host: String,
+    },
+    /// Check a password, away from the threads that carry packets. [`Input::PasswordChecked`] is the answer. A node has
+    /// at most one such request for each connection.
+    CheckPassword {
+        /// The name of the check.
+        check: CheckId,
+        /// What is checked.
+        password: PasswordCheck,
     },
     /// Find the servers of an https authority, by its HTTPS records (RFC 9460) if it has some, else by its
     /// addresses. One or more [`Input::ServiceResolved`] are the answer.

@@ -73,12 +73,18 @@ impl NamedToken {
 
     /// Gives a token a name.
     pub fn new(name: &str, token: Token) -> Result<Self, TokenNameError> {
+        Self::check_name(name)?;
+        Ok(Self { name: name.to_owned(), token })
+    }
+
+    /// Whether a text can be the name of a token, or of a user with a password.
+    pub(crate) fn check_name(name: &str) -> Result<(), TokenNameError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         let is_name = (1..=Self::NAME_MAX).contains(&name.len()) && name.bytes().all(allowed);
         if !is_name || !is_own_name(name) {
             return Err(TokenNameError);
         }
-        Ok(Self { name: name.to_owned(), token })
+        Ok(())
     }
 
     /// The name of the token.

@@ -3,6 +3,7 @@
 //! Each room has its own errors in a file here, so that this room needs no other one.
 
 mod config;
+mod password;
 #[cfg(feature = "lab")]
 mod demo;
 #[cfg(feature = "lab")]
@@ -30,6 +31,7 @@ use tandem_server::{
 pub(crate) use self::pep::PepError;
 pub(crate) use self::{
     config::ConfigError,
+    password::PasswordFault,
     profile::ProfileError,
     top::TopError,
     transfer::{NoResult, TransferError},
@@ -55,6 +57,9 @@ pub(crate) enum CliError {
     /// There is no such profile.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// There is no hash of a password.
+    #[error(transparent)]
+    Password(#[from] PasswordFault),
     /// A file could not be written or renamed.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -137,7 +142,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             _ if self.is_silent() => ExitCode::SUCCESS,
-            Self::Config(_) | Self::Profile(_) => ExitCode::from(2),
+            Self::Config(_) | Self::Profile(_) | Self::Password(_) => ExitCode::from(2),
             Self::Transfer(error) => error.exit_code(),
             Self::Up(error) => error.exit_code(),
             #[cfg(feature = "lab")]

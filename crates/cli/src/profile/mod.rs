@@ -405,7 +405,7 @@ struct FoundToken {
 impl Profile {
     /// The user's token: the one of this name, or the only one of a file that says no names.
     fn token(&self, file: &Path) -> Result<FoundToken, CliError> {
-        let tokens = tokens::read_all(file)?;
+        let tokens = tokens::read_all(file)?.tokens;
         // The file gives a token without a name that of its line.
         let has_name = |token: &NamedToken| !token.name().starts_with("token-");
         let found = match (&self.user, tokens.as_slice()) {

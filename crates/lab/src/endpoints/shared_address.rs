@@ -6,6 +6,7 @@ use bytes::BytesMut;
 use tandem_node::{
     Event, Input, Node, Output,
     node::{FileId, QueryId, Received, SocketId, SocketKind},
+    password::CheckId,
 };
 
 /// The socket at the address that all nodes have.
@@ -134,6 +135,9 @@ impl<N: Node> SharedAddress<N> {
                 Output::ReadFile { file: FileId(outer(file.0)), offset, len }
             }
             Output::CloseFile(file) => Output::CloseFile(FileId(outer(file.0))),
+            Output::CheckPassword { check, password } => {
+                Output::CheckPassword { check: CheckId(outer(check.0)), password }
+            }
             Output::Event(Event::Closed(result)) => {
                 member.is_over = true;
                 if !self.nodes.iter().all(|it| it.is_over) {
@@ -176,6 +180,10 @@ impl<N: Node> Node for SharedAddress<N> {
             Input::SocketFailed { socket, error } => {
                 let input = |own| Input::SocketFailed { socket: SocketId(own), error };
                 self.to_one(now, socket.0, input);
+            }
+            Input::PasswordChecked { check, is_right } => {
+                let input = |own| Input::PasswordChecked { check: CheckId(own), is_right };
+                self.to_one(now, check.0, input);
             }
             Input::Resolved { query, result, progress } => {
                 let resolved = |own| Input::Resolved { query: QueryId(own), result, progress };

@@ -61,6 +61,9 @@ impl World {
                 let result = host.sockets.open(socket, kind).map_err(OsError::from);
                 Input::SocketOpened { socket, result }
             }
+            Output::CheckPassword { check, password } => {
+                Input::PasswordChecked { check, is_right: Some(password.is_right()) }
+            }
             Output::CloseSocket(socket) => {
                 host.sockets.close(socket);
                 return;

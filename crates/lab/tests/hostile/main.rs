@@ -17,6 +17,7 @@ mod lying_client;
 mod memory;
 mod moves;
 mod packets;
+mod passwords;
 mod random;
 mod raw_peer;
 mod relaying_peer;

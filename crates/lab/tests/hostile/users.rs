@@ -7,7 +7,7 @@ use tandem_node::{
     Proxy,
     limits::Limits,
     proxy::{
-        Access, Bound, JwtKeys, JwtRules, NamedToken, TargetRules, Token, UserLimits, UserRules,
+        Access, Bound, JwtKeys, JwtRules, Known, NamedToken, TargetRules, Token, UserLimits, UserRules,
         UserUsage, Users,
     },
     stats::Stats,
@@ -254,7 +254,8 @@ fn what_comes_faster_than_the_users_rate_is_dropped_and_counted() {
 fn signed() -> (Bed<Proxy>, Users) {
     let keys = JwtKeys::parse(KEYS, JwtRules::default()).expect("it is a set of keys");
     let users = Users::default();
-    let access = Access::TokensOrSigned(tokens(), keys.into());
+    let known = Known { tokens: tokens(), keys: Some(keys.into()), ..Known::default() };
+    let access = Access::Known(known);
     let setup = Setup { access, users: users.clone(), ..Setup::default() };
     let bed = setup.proxy().with_control_stream();
     users.set_time(bed.world.now(), NOW);
@@ -301,7 +302,7 @@ fn only_what_the_issuer_has_signed_opens_a_flow_and_only_until_it_expires() {
 #[test]
 fn a_proxy_that_does_not_know_the_time_accepts_no_signed_token() {
     let keys = JwtKeys::parse(KEYS, JwtRules::default()).expect("it is a set of keys");
-    let access = Access::TokensOrSigned(Vec::new(), keys.into());
+    let access = Access::Known(Known { keys: Some(keys.into()), ..Known::default() });
     let mut bed = Setup { access, ..Setup::default() }.proxy().with_control_stream();
     assert_eq!(bed.ask(request(SIGNED)).status(), 401);
 }

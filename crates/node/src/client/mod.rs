@@ -573,6 +573,7 @@ impl Node for Client {
             | Input::FileOpened { .. }
             | Input::FileChunk { .. }
             | Input::MemoryInUse(_)
+            | Input::PasswordChecked { .. }
             | Input::Load(_) => {}
         }
     }

@@ -209,6 +209,7 @@ impl Node for Origin {
             }
             Input::SocketFailed { .. }
             | Input::NetworkChanged
+            | Input::PasswordChecked { .. }
             | Input::Resolved { .. }
             | Input::ServiceResolved { .. }
             | Input::BodyCredit { .. }

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     concealed::ConcealedUser,
     error::RequestError,
+    password::{NamedPassword, PasswordCheck, PasswordHash},
     service::HostPort,
     token::{NamedToken, Token},
 };
@@ -29,11 +30,21 @@ pub enum Access {
     Anyone,
     /// The clients that send one of these tokens.
     Tokens(Vec<NamedToken>),
-    /// The clients that send one of these tokens, or a JSON Web Token that is signed with one of these keys.
-    TokensOrSigned(Vec<NamedToken>, Arc<JwtKeys>),
-    /// The clients that send one of these tokens, or a JSON Web Token that is signed with one of these keys, or show
-    /// that they have the key of one of these users (RFC 9729).
-    TokensOrShown(Vec<NamedToken>, Option<Arc<JwtKeys>>, Arc<[ConcealedUser]>),
+    /// The clients that show something of this.
+    Known(Known),
+}
+
+/// What clients may show to use a proxy. One thing is enough.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Tokens.
+    pub tokens: Vec<NamedToken>,
+    /// The keys with which JSON Web Tokens are signed.
+    pub keys: Option<Arc<JwtKeys>>,
+    /// Users who show that they have a key (RFC 9729).
+    pub concealed: Arc<[ConcealedUser]>,
+    /// Users with a password.
+    pub passwords: Arc<[NamedPassword]>,
 }
 
 /// What a request has shown of its right to use a proxy.
@@ -47,6 +58,8 @@ pub(super) enum Shown {
     Signed(Box<AlgorithmParameters>),
     /// The private key of this user.
     Key(Box<ConcealedUser>),
+    /// The password of this hash.
+    Password(PasswordHash),
 }
 
 /// Who sends a request, as its credentials say.
@@ -176,10 +189,12 @@ impl Access {
             let is_shown = named.token.is(credentials.token());
             found.or(is_shown.then_some(named))
         });
-        let claim = match (found, keys) {
-            (Some(named), _) => claim(named.name(), Shown::Token(named.token.clone())),
-            (None, Some(keys)) => keys.check(now, unix, credentials.token())?,
-            (None, None) => return Err(Denied::WrongToken),
+        let by_password = credentials.user_by_password().and_then(|name| self.password_of(name));
+        let claim = match (found, by_password, keys) {
+            (Some(named), ..) => claim(named.name(), Shown::Token(named.token.clone())),
+            (None, Some(user), _) => claim(user.name(), Shown::Password(user.hash.clone())),
+            (None, None, Some(keys)) => keys.check(now, unix, credentials.token())?,
+            (None, None, None) => return Err(Denied::WrongToken),
         };
         // A right token with the name of somebody else is as wrong as a password would be.
         if credentials.may_be_of(&claim.name) { Ok(claim) } else { Err(Denied::WrongToken) }
@@ -193,6 +208,7 @@ impl Access {
             Shown::Token(old) => tokens.iter().any(|named| named.token == *old),
             Shown::Signed(key) => keys.is_some_and(|keys| keys.has(key)),
             Shown::Key(user) => self.concealed().contains(user),
+            Shown::Password(hash) => self.passwords().iter().any(|user| user.hash == *hash),
             Shown::Nothing => false,
         }
     }
@@ -202,17 +218,49 @@ impl Access {
         match self {
             Self::Anyone => None,
             Self::Tokens(tokens) => Some((tokens, None)),
-            Self::TokensOrSigned(tokens, keys) => Some((tokens, Some(keys))),
-            Self::TokensOrShown(tokens, keys, _) => Some((tokens, keys.as_ref())),
+            Self::Known(known) => Some((&known.tokens, known.keys.as_ref())),
         }
     }
 
     /// The users who show a key.
     pub(super) fn concealed(&self) -> &[ConcealedUser] {
         match self {
-            Self::Anyone | Self::Tokens(_) | Self::TokensOrSigned(..) => &[],
-            Self::TokensOrShown(.., users) => users,
+            Self::Anyone | Self::Tokens(_) => &[],
+            Self::Known(known) => &known.concealed,
         }
+    }
+
+    fn passwords(&self) -> &[NamedPassword] {
+        match self {
+            Self::Anyone | Self::Tokens(_) => &[],
+            Self::Known(known) => &known.passwords,
+        }
+    }
+
+    /// Whether a user may show a password.
+    pub(super) fn has_passwords(&self) -> bool {
+        !self.passwords().is_empty()
+    }
+
+    fn password_of(&self, name: &[u8]) -> Option<&NamedPassword> {
+        self.passwords().iter().find(|user| user.name().as_bytes() == name)
+    }
+
+    /// The check that tells whether these credentials are a user's password. `None`: they are none, or a token is among
+    /// them. A check for a user who does not exist takes as long as another one.
+    pub(super) fn password_check(&self, credentials: &Credentials) -> Option<PasswordCheck> {
+        let name = credentials.name()?;
+        let (tokens, _) = self.credentials()?;
+        if tokens.iter().any(|named| named.token.is(credentials.token())) {
+            return None;
+        }
+        let user = self.password_of(name);
+        let compared = user.or_else(|| self.passwords().first())?;
+        Some(PasswordCheck {
+            hash: compared.hash.clone(),
+            password: credentials.token().to_vec(),
+            is_known: user.is_some(),
+        })
     }
 }
 

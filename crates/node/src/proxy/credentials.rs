@@ -15,6 +15,8 @@ pub(super) struct Credentials {
     proven: Option<ConcealedUser>,
     /// The name of the user, if the client has said one.
     name: Option<Vec<u8>>,
+    /// Whether the token is the user's password, as a check has found.
+    is_password: bool,
     token: Vec<u8>,
 }
 
@@ -30,7 +32,22 @@ pub(super) enum NoCredentials {
 impl Credentials {
     /// Those of a user who has shown a key (RFC 9729).
     pub(super) fn proven(user: ConcealedUser) -> Self {
-        Self { proven: Some(user), name: None, token: Vec::new() }
+        Self { proven: Some(user), name: None, is_password: false, token: Vec::new() }
+    }
+
+    /// The same after a check whether the token is the user's password.
+    pub(super) fn checked(self, is_password: bool) -> Self {
+        Self { is_password, ..self }
+    }
+
+    /// The name of the user whose password this is. `None`: it is no password, or not a checked one.
+    pub(super) fn user_by_password(&self) -> Option<&[u8]> {
+        self.name().filter(|_| self.is_password)
+    }
+
+    /// The name that is shown.
+    pub(super) fn name(&self) -> Option<&[u8]> {
+        self.name.as_deref()
     }
 
     /// The user who has shown a key.
@@ -54,7 +71,8 @@ impl Credentials {
         let shown = shown.get(1..)?;
         // RFC 9110 §11.1: the scheme is case-insensitive.
         if scheme.eq_ignore_ascii_case(b"bearer") {
-            return Some(Self { proven: None, name: None, token: shown.to_vec() });
+            let token = shown.to_vec();
+            return Some(Self { proven: None, name: None, is_password: false, token });
         }
         if !scheme.eq_ignore_ascii_case(b"basic") {
             return None;
@@ -64,7 +82,8 @@ impl Credentials {
         let colon = pair.iter().position(|byte| *byte == b':')?;
         let (name, token) = pair.split_at_checked(colon)?;
         let name = Some(name.to_vec()).filter(|name| !name.is_empty());
-        Some(Self { proven: None, name, token: token.get(1..)?.to_vec() })
+        let token = token.get(1..)?.to_vec();
+        Some(Self { proven: None, name, is_password: false, token })
     }
 
     pub(super) fn token(&self) -> &[u8] {

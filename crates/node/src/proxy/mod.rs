@@ -8,6 +8,7 @@ mod flow_log;
 mod in_use;
 mod jwt;
 mod life;
+mod passwords;
 mod peers;
 mod pep;
 mod policy;
@@ -36,7 +37,7 @@ use tracing::{field::display, info};
 
 pub(crate) use self::users::is_own_name;
 pub use self::{
-    access::Access,
+    access::{Access, Known},
     flow_log::{LogFlows, UnknownLogFlows},
     in_use::InUse,
     jwt::{JwtKeys, JwtKeysError, JwtRules},
@@ -295,7 +296,7 @@ impl Proxy {
         ByteCount::from(self.peers.memory())
     }
 
-    fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
+    pub(super) fn on_event(&mut self, now: Instant, id: ConnectionId, event: server::Event) {
         match event {
             server::Event::Opened(client) => {
                 let tunnel =
@@ -430,6 +431,9 @@ impl Node for Proxy {
                 if let Some((site, mut cx)) = self.site(now) {
                     site.handle(&mut cx, input);
                 }
+            }
+            Input::PasswordChecked { check, is_right } => {
+                self.on_password_checked(now, check, is_right);
             }
             Input::NetworkChanged
             | Input::BodyCredit { .. }

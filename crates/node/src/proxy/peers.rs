@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use super::{FlowId, access::Access, flow::Flow, standing::Standing};
+use super::{FlowId, access::Access, flow::Flow, passwords::Passwords, standing::Standing};
 use crate::{
     carrier::Carrier,
     limits::Limits,
@@ -21,6 +21,7 @@ pub(super) struct Peer {
     pub(super) standing: Standing,
     pub(super) tunnel: ProxyTunnel,
     pub(super) flows: BTreeMap<StreamId, Box<Flow>>,
+    pub(super) passwords: Passwords,
     /// Whether the connection is in the relay's list.
     pub(super) is_relayed: bool,
     /// When the next timer of its tunnel is due.
@@ -63,6 +64,7 @@ impl Peers {
             standing: Standing::new(client),
             tunnel,
             flows: BTreeMap::new(),
+            passwords: Passwords::default(),
             is_relayed: false,
             timer: None,
             held_bytes: 0,

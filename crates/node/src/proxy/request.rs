@@ -107,6 +107,7 @@ impl Admission {
 
 impl Proxy {
     pub(super) fn on_request(&mut self, now: Instant, id: FlowId, head: Box<RequestHead>) {
+        let Some(head) = self.judge_now(now, id, head) else { return }; // it waits
         let mut user = None;
         if self.site.is_some() {
             user = self.user_beside_site(now, id.0, &head);
@@ -216,7 +217,13 @@ impl Proxy {
         let to = (&head.headers, head.authority.as_deref().unwrap_or_default());
         let connection = self.server.connection(id).filter(|_| !users.is_empty());
         let user = connection.and_then(|connection| concealed::identify(users, to, connection));
-        user.cloned().map(Credentials::proven).map_or_else(|| Credentials::of(&head.headers), Ok)
+        if let Some(user) = user {
+            return Ok(Credentials::proven(user.clone()));
+        }
+        let shown = Credentials::of(&head.headers)?;
+        let peer = self.peers.get(id);
+        let is_password = peer.is_some_and(|peer| peer.passwords.are_right(&shown));
+        Ok(shown.checked(is_password))
     }
 
     /// Tells the operator, at most seldom, that a user has reached a limit.

@@ -70,7 +70,7 @@ impl std::fmt::Debug for SecretPath {
 
 impl Admission {
     /// Whether a request is for this proxy by its method and its path, whoever sends it.
-    fn names_proxy(&self, head: &RequestHead, service: Service) -> bool {
+    pub(super) fn names_proxy(&self, head: &RequestHead, service: Service) -> bool {
         !matches!(self.paths.target(head, service), Err(RequestError::PathMismatch { .. }))
     }
 
@@ -108,7 +108,9 @@ impl Proxy {
 
     /// Whether a request stream belongs to the site, and not to a flow.
     pub(super) fn is_of_site(&self, (id, stream): FlowId) -> bool {
-        let is_flow = |it: &Peer| it.flows.contains_key(&stream) || it.tunnel.has(stream);
+        let is_flow = |it: &Peer| {
+            it.flows.contains_key(&stream) || it.tunnel.has(stream) || it.passwords.holds(stream)
+        };
         self.site.is_some() && !self.peers.get(id).is_some_and(is_flow)
     }
 

@@ -7,8 +7,8 @@ use std::{
 };
 
 use serde::Serialize;
-use tandem_files::Fault;
-use tandem_node::proxy::{Access, JwtKeys, JwtRules, UserRules};
+use tandem_files::{Fault, tokens::Secrets};
+use tandem_node::proxy::{Access, JwtKeys, JwtRules, Known, UserRules};
 
 use super::{Store, StoreError};
 use crate::{
@@ -69,19 +69,19 @@ impl UsersSetup {
 
     /// Reads tokens and keys.
     pub fn access(&self) -> Result<Access, FileError> {
-        let tokens = self.token_file.as_deref().map(tokens::read_all).transpose()?;
-        let keys = self.keys()?;
-        if let Some(file) = &self.concealed_keys {
-            let (tokens, users) = (tokens.unwrap_or_default(), concealed::read_users(file)?);
-            return Ok(Access::TokensOrShown(tokens, keys.map(Arc::new), users.into()));
+        let secrets = self.token_file.as_deref().map(tokens::read_all).transpose()?;
+        let keys = self.keys()?.map(Arc::new);
+        let concealed = self.concealed_keys.as_deref().map(concealed::read_users).transpose()?;
+        if secrets.is_none() && keys.is_none() && concealed.is_none() {
+            return Ok(Access::Anyone);
         }
-        Ok(match (tokens, keys) {
-            (tokens, Some(keys)) => {
-                Access::TokensOrSigned(tokens.unwrap_or_default(), Arc::new(keys))
-            }
-            (Some(tokens), None) => Access::Tokens(tokens),
-            (None, None) => Access::Anyone,
-        })
+        let Secrets { tokens, passwords } = secrets.unwrap_or_default();
+        Ok(Access::Known(Known {
+            tokens,
+            keys,
+            concealed: concealed.unwrap_or_default().into(),
+            passwords: passwords.into(),
+        }))
     }
 
     /// Warns of what an operator has perhaps not meant.

@@ -292,6 +292,9 @@ impl Proxy {
         {
             tcp.splice.socket.close(&mut self.outputs);
         }
+        if let Some(peer) = self.peers.get_mut(id.0) {
+            peer.passwords.forget(id.1);
+        }
         self.end_flow(id, &End::Reset(code), StreamFate::Left);
     }
 }
