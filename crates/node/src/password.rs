@@ -1,5 +1,5 @@
-//! Passwords that users choose themselves. A proxy knows only their hashes, and is slow to compute one, so that who steals
-//! the hashes finds few passwords.
+//! Passwords that users choose themselves. A proxy knows only their hashes, and is slow to compute one, so
+//! that who steals the hashes finds few passwords.
 
 use std::fmt;
 

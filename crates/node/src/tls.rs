@@ -17,8 +17,8 @@ pub enum KeyExchange {
 
 /// The cryptography of TLS 1.3: that of ring, and ML-KEM-768 of AWS-LC.
 ///
-/// AES-128-GCM comes first: it is the fastest with AES instructions, and its margin is large enough (RFC 9001 §6.6 limits
-/// how much a key may encrypt, for AES-128 and AES-256 alike).
+/// AES-128-GCM comes first: it is the fastest with AES instructions, and its margin is large enough (RFC 9001 §6.6
+/// limits how much a key may encrypt, for AES-128 and AES-256 alike).
 pub fn provider(key_exchange: KeyExchange) -> Arc<CryptoProvider> {
     let mut provider = CryptoProvider {
         cipher_suites: vec![

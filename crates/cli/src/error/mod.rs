@@ -3,11 +3,11 @@
 //! Each room has its own errors in a file here, so that this room needs no other one.
 
 mod config;
-mod password;
 #[cfg(feature = "lab")]
 mod demo;
 #[cfg(feature = "lab")]
 mod lab;
+mod password;
 #[cfg(feature = "pep-kernel")]
 mod pep;
 mod profile;

@@ -11,7 +11,7 @@ use tandem_node::{
 };
 
 use crate::{
-    bed::{Bed, Setup},
+    bed::{Bed, Serving, Setup},
     h3_bytes::{connect_udp_lines, headers},
 };
 
@@ -48,7 +48,9 @@ fn request(credentials: &str) -> Vec<u8> {
 #[test]
 fn a_right_password_opens_flows_and_a_wrong_one_is_a_guess() {
     let mut bed = bed();
-    for (credentials, status) in [(WRONG, 401), (RIGHT, 200), (TOKEN, 200), (NOBODY, 401), (RIGHT, 200)] {
+    for (credentials, status) in
+        [(WRONG, 401), (RIGHT, 200), (TOKEN, 200), (NOBODY, 401), (RIGHT, 200)]
+    {
         assert_eq!(bed.ask(request(credentials)).status(), status, "{credentials}");
     }
     assert_eq!(bed.stats().denied.wrong_token, 2);
@@ -78,8 +80,7 @@ fn requests_that_come_together_wait_for_one_check_and_then_get_their_own_answers
 #[test]
 fn a_connection_has_few_requests_that_wait() {
     let mut bed = bed();
-    let streams: Vec<_> =
-        (0..40).map(|_| bed.open_with(Dir::Bi, request(RIGHT))).collect();
+    let streams: Vec<_> = (0..40).map(|_| bed.open_with(Dir::Bi, request(RIGHT))).collect();
     bed.run();
     let statuses: Vec<_> = streams.iter().map(|stream| bed.answer(*stream).status()).collect();
     let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();

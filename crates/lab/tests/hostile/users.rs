@@ -7,8 +7,8 @@ use tandem_node::{
     Proxy,
     limits::Limits,
     proxy::{
-        Access, Bound, JwtKeys, JwtRules, Known, NamedToken, TargetRules, Token, UserLimits, UserRules,
-        UserUsage, Users,
+        Access, Bound, JwtKeys, JwtRules, Known, NamedToken, TargetRules, Token, UserLimits,
+        UserRules, UserUsage, Users,
     },
     stats::Stats,
 };

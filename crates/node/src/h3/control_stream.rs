@@ -52,8 +52,8 @@ pub(super) struct ControlStreams {
 }
 
 impl super::Session {
-    /// Sends SETTINGS as soon as the connection has room for them. A server has it in its first flight (RFC 9001 §4.1.1),
-    /// of which no event tells after a `ClientHello` of two packets.
+    /// Sends SETTINGS as soon as the connection has room for them. A server has it in its first flight (RFC
+    /// 9001 §4.1.1), of which no event tells after a `ClientHello` of two packets.
     pub(crate) fn begin(&mut self, connection: &mut Connection) {
         self.control.open(connection);
     }

@@ -82,7 +82,8 @@ impl Proxy {
         peer.passwords.waiting.push_back((id.1, head));
         if peer.passwords.running.is_none() {
             peer.passwords.running = Some(credentials);
-            self.outputs.push_back(Output::CheckPassword { check: CheckId(id.0.0), password: check });
+            self.outputs
+                .push_back(Output::CheckPassword { check: CheckId(id.0.0), password: check });
         }
         None
     }
