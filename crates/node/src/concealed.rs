@@ -223,7 +223,8 @@ fn context(user: &ConcealedUser, authority: &str) -> Option<Vec<u8>> {
     let authority: Authority = authority.parse().ok()?;
     let port = match authority.port() {
         Some(port) => port.as_str().parse().ok()?,
-        None => HTTPS_PORT,
+        None if authority.as_str() == authority.host() => HTTPS_PORT,
+        None => return None, // there is a port that is no port
     };
     if authority.as_str().contains('@') {
         return None;

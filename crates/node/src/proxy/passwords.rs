@@ -8,6 +8,7 @@ use super::{FlowId, Proxy, credentials::Credentials, request::Admission};
 use crate::{
     error::RequestError,
     h3,
+    impossible::impossible,
     node::Output,
     password::CheckId,
     quic::{ConnectionId, StreamId},
@@ -21,9 +22,12 @@ const WAITING_MAX: usize = 32;
 /// How long a client should wait that was not served because too many passwords are checked.
 const BUSY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The passwords that one connection has shown.
+/// The passwords that one connection has shown. Most connections show none, and it takes little of their memory.
 #[derive(Default)]
-pub(super) struct Passwords {
+pub(super) struct Passwords(Option<Box<Checks>>);
+
+#[derive(Default)]
+struct Checks {
     /// What was checked last, and whether it is right. Each connection pays for its password once.
     checked: Option<(Credentials, bool)>,
     /// What is being checked.
@@ -35,21 +39,29 @@ pub(super) struct Passwords {
 impl Passwords {
     /// Whether these credentials were checked, and are right.
     pub(super) fn are_right(&self, credentials: &Credentials) -> bool {
-        self.checked.as_ref().is_some_and(|(last, is_right)| *is_right && last == credentials)
+        let last = self.last();
+        last.is_some_and(|(last, is_right)| *is_right && last == credentials)
     }
 
     fn has_checked(&self, credentials: &Credentials) -> bool {
-        self.checked.as_ref().is_some_and(|(last, _)| last == credentials)
+        self.last().is_some_and(|(last, _)| last == credentials)
+    }
+
+    fn last(&self) -> Option<&(Credentials, bool)> {
+        self.0.as_ref()?.checked.as_ref()
     }
 
     /// Whether a request waits here.
     pub(super) fn holds(&self, stream: StreamId) -> bool {
-        self.waiting.iter().any(|(waiting, _)| *waiting == stream)
+        let mut waiting = self.0.iter().flat_map(|checks| &checks.waiting);
+        waiting.any(|(waiting, _)| *waiting == stream)
     }
 
     /// Forgets a request that its client has given up.
     pub(super) fn forget(&mut self, stream: StreamId) {
-        self.waiting.retain(|(waiting, _)| *waiting != stream);
+        if let Some(checks) = &mut self.0 {
+            checks.waiting.retain(|(waiting, _)| *waiting != stream);
+        }
     }
 }
 
@@ -75,13 +87,14 @@ impl Proxy {
         else {
             return Some(head);
         };
-        if peer.passwords.waiting.len() >= WAITING_MAX {
+        let checks = peer.passwords.0.get_or_insert_default();
+        if checks.waiting.len() >= WAITING_MAX {
             self.refuse_busy(id, &head);
             return None;
         }
-        peer.passwords.waiting.push_back((id.1, head));
-        if peer.passwords.running.is_none() {
-            peer.passwords.running = Some(credentials);
+        checks.waiting.push_back((id.1, head));
+        if checks.running.is_none() {
+            checks.running = Some(credentials);
             self.outputs
                 .push_back(Output::CheckPassword { check: CheckId(id.0.0), password: check });
         }
@@ -104,11 +117,12 @@ impl Proxy {
         is_right: Option<bool>,
     ) {
         let id = ConnectionId(check);
-        let Some(peer) = self.peers.get_mut(id) else { return }; // the client has gone
-        let Some(credentials) = peer.passwords.running.take() else { return }; // it is of another connection
-        let waiting = std::mem::take(&mut peer.passwords.waiting);
+        let checks = self.peers.get_mut(id).and_then(|peer| peer.passwords.0.as_mut());
+        let Some(checks) = checks else { return }; // the client has gone
+        let Some(credentials) = checks.running.take() else { return impossible("one check runs") };
+        let waiting = std::mem::take(&mut checks.waiting);
         if let Some(is_right) = is_right {
-            peer.passwords.checked = Some((credentials, is_right));
+            checks.checked = Some((credentials, is_right));
         }
         for (stream, head) in waiting {
             if is_right.is_none() {

@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     slices: Vec<(Slice, u64)>,
     pub(super) ecn: EcnUse,
     is_client: bool,
+    /// Whether the handshake is confirmed (RFC 9001 §4.1.2).
+    pub(super) is_confirmed: bool,
     /// When the first packet of a client left that has to be acknowledged, since an authentic packet came.
     awaits: Option<Instant>,
     has_qlog: bool,
@@ -134,9 +136,15 @@ impl Connection {
             slices: Vec::new(),
             ecn: EcnUse::new(is_client),
             is_client,
+            is_confirmed: false,
             awaits: None,
             has_qlog,
         }
+    }
+
+    /// Whether this end is a client whose handshake is not confirmed.
+    pub(super) const fn is_beginning(&self) -> bool {
+        self.is_client && !self.is_confirmed
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {

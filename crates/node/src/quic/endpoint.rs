@@ -394,18 +394,28 @@ impl Endpoint {
     }
 
     /// Runs the timers that are due.
+    ///
+    /// A client that has yet to send the end of its handshake is told of no time before it has. The engine would answer a
+    /// probe timeout that is due by then with an Initial packet, for which it has no keys any more, and panic: it takes
+    /// the space of the probe from the keys that have come, and not from those that are left.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        let mut not_yet = Vec::new();
         while let Some(&(due, id)) = self.timers.first() {
             if due > now {
                 break;
             }
             self.timers.pop_first();
             if let Some(slot) = self.slots.get_mut(&id) {
+                if slot.is_ready && slot.connection.is_beginning() {
+                    not_yet.push((due, id));
+                    continue;
+                }
                 slot.timer = None;
                 slot.connection.handle_timeout(now);
                 self.touch(id);
             }
         }
+        self.timers.extend(not_yet);
         self.time_handshakes_out(now);
         self.answer_undecided(now);
     }

@@ -53,9 +53,9 @@ impl Endpoint {
                 noq_proto::Event::Stream(StreamEvent::Available { .. }) => {
                     self.events.push_back((id, Event::MoreStreams));
                 }
+                noq_proto::Event::HandshakeConfirmed => connection.is_confirmed = true,
                 noq_proto::Event::Stream(StreamEvent::Finished { .. })
                 | noq_proto::Event::HandshakeDataReady
-                | noq_proto::Event::HandshakeConfirmed
                 | noq_proto::Event::DatagramsUnblocked
                 | noq_proto::Event::Path(_)
                 | noq_proto::Event::NatTraversal(_) => {}

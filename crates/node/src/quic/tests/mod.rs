@@ -1,6 +1,7 @@
 //! The delivery reports of a connection agree with the datagrams that its peer received.
 
 mod accept;
+mod handshakes;
 mod owners;
 mod passage;
 mod streams;
@@ -77,12 +78,15 @@ struct Outcome {
 }
 
 pub(super) fn tls() -> (ServerTls, ClientTls) {
+    tls_with(std::sync::Arc::new(rustls::crypto::ring::default_provider()))
+}
+
+fn tls_with(provider: std::sync::Arc<rustls::crypto::CryptoProvider>) -> (ServerTls, ClientTls) {
     let names = ["localhost".to_owned()];
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(names).unwrap();
     let certificate = cert.der().clone();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let server = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .unwrap()
