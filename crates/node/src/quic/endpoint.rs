@@ -395,9 +395,9 @@ impl Endpoint {
 
     /// Runs the timers that are due.
     ///
-    /// A client that has yet to send the end of its handshake is told of no time before it has. The engine would answer a
-    /// probe timeout that is due by then with an Initial packet, for which it has no keys any more, and panic: it takes
-    /// the space of the probe from the keys that have come, and not from those that are left.
+    /// A client that has yet to send the end of its handshake is told of no time before it has. The engine would
+    /// answer a probe timeout that is due by then with an Initial packet, for which it has no keys any more, and panic:
+    /// it takes the space of the probe from the keys that have come, and not from those that are left.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         let mut not_yet = Vec::new();
         while let Some(&(due, id)) = self.timers.first() {
