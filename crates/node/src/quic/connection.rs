@@ -142,9 +142,10 @@ impl Connection {
         }
     }
 
-    /// Whether this end is a client whose handshake is not confirmed.
-    pub(super) const fn is_beginning(&self) -> bool {
-        self.is_client && !self.is_confirmed
+    /// Whether this end is a client that has all of the server's handshake, and does not know yet that the server has
+    /// all of its own.
+    pub(super) fn owes_end_of_handshake(&self) -> bool {
+        self.is_client && !self.is_confirmed && !self.inner.is_handshaking()
     }
 
     pub(super) fn inner(&mut self) -> &mut noq_proto::Connection {

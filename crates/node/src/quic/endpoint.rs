@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::BytesMut;
@@ -399,15 +399,16 @@ impl Endpoint {
     /// answer a probe timeout that is due by then with an Initial packet, for which it has no keys any more, and panic:
     /// it takes the space of the probe from the keys that have come, and not from those that are left.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        let mut not_yet = Vec::new();
         while let Some(&(due, id)) = self.timers.first() {
             if due > now {
                 break;
             }
             self.timers.pop_first();
             if let Some(slot) = self.slots.get_mut(&id) {
-                if slot.is_ready && slot.connection.is_beginning() {
-                    not_yet.push((due, id));
+                if slot.is_ready && slot.connection.owes_end_of_handshake() {
+                    let later = now + AFTER_HANDSHAKE;
+                    slot.timer = Some(later);
+                    self.timers.insert((later, id));
                     continue;
                 }
                 slot.timer = None;
@@ -415,7 +416,6 @@ impl Endpoint {
                 self.touch(id);
             }
         }
-        self.timers.extend(not_yet);
         self.time_handshakes_out(now);
         self.answer_undecided(now);
     }
@@ -556,6 +556,9 @@ impl Endpoint {
         }
     }
 }
+
+/// When a client looks at its timers again that has yet to send the end of its handshake.
+const AFTER_HANDSHAKE: Duration = Duration::from_millis(10);
 
 impl Slot {
     /// The next packets to send, at the end of `buf`, as far as the limit on amplification permits.

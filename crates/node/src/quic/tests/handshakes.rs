@@ -69,7 +69,7 @@ fn a_probe_that_is_due_when_the_last_packet_of_the_server_comes_harms_nothing() 
                 assert!(!matches!(event, Event::Lost(_)), "{event:?}");
             }
             client.handle_timeout(now);
-            is_connected |= !client.peek(id).expect("it is open").is_beginning();
+            is_connected |= client.peek(id).expect("it is open").is_confirmed;
         }
         assert!(is_connected, "{busy} ms");
     }
