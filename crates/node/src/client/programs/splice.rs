@@ -260,6 +260,22 @@ impl Tcp {
             return impossible("a stream is of a program");
         };
         program.splice.halt(false);
+        self.on_target_reached(tcp, flows, cx);
+        if flows.tcp_of(stream) == Some(tcp) {
+            self.from_stream(tcp, stream, flows, cx);
+        }
+    }
+
+    /// Tells a program that its target is reached, through a tunnel or past it, and asks it for more.
+    pub(super) fn on_target_reached(
+        &mut self,
+        tcp: TcpId,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(program) = self.programs.get_mut(&tcp) else {
+            return impossible("a target is of a program");
+        };
         if let Some(told) = self.told.get_mut(&program.service) {
             told.on_success();
         }
@@ -268,9 +284,6 @@ impl Tcp {
             self.run_local(tcp, flows, cx);
         }
         self.pull(tcp, flows, cx);
-        if flows.tcp_of(stream) == Some(tcp) {
-            self.from_stream(tcp, stream, flows, cx);
-        }
     }
 
     /// Does what follows from what became of a connection.

@@ -82,17 +82,7 @@ impl Tcp {
     /// Goes on with a program whose target is reached.
     pub(super) fn on_direct_open(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
         flows.direct.write_early(Source::Tcp(tcp), cx);
-        let Some(program) = self.programs.get_mut(&tcp) else {
-            return impossible("a way is of a program");
-        };
-        if let Some(told) = self.told.get_mut(&program.service) {
-            told.on_success();
-        }
-        if let Some(local) = &mut program.local {
-            local.on_granted();
-            self.run_local(tcp, flows, cx);
-        }
-        self.pull(tcp, flows, cx);
+        self.on_target_reached(tcp, flows, cx);
         self.read_target(tcp, flows, cx);
     }
 
