@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs, ring};
 
-/// How two ends agree on a secret. Either end takes what the other one offers first of those that it knows.
+/// How a client and a server agree on a secret. They use the first way that both of them know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyExchange {
-    /// X25519MLKEM768 (RFC 10024) first: who records the traffic today, and has a large quantum computer later, cannot
-    /// read it. A `ClientHello` then takes two packets. Peers that do not know it get what is in [`Self::Classical`].
+    /// X25519MLKEM768 (RFC 10024) first. Traffic that is recorded today then stays secret even from somebody who has a
+    /// large quantum computer later. A `ClientHello` takes two packets. A peer that does not know it gets one of the
+    /// ways of [`Self::Classical`].
     #[default]
     Hybrid,
     /// X25519 first, then the curves P-256 and P-384. A `ClientHello` fits one packet.

@@ -142,8 +142,8 @@ impl Connection {
         }
     }
 
-    /// Whether this end is a client that has all of the server's handshake, and does not know yet that the server has
-    /// all of its own.
+    /// Whether this end is a client that has the whole handshake of the server, and does not know yet whether the
+    /// server has that of the client.
     pub(super) fn owes_end_of_handshake(&self) -> bool {
         self.is_client && !self.is_confirmed && !self.inner.is_handshaking()
     }

@@ -395,9 +395,9 @@ impl Endpoint {
 
     /// Runs the timers that are due.
     ///
-    /// A client that has yet to send the end of its handshake is told of no time before it has. The engine would
-    /// answer a probe timeout that is due by then with an Initial packet, for which it has no keys any more, and panic:
-    /// it takes the space of the probe from the keys that have come, and not from those that are left.
+    /// Timers of a client wait while it has yet to send the end of its handshake. If a probe timeout were due then, the
+    /// engine would want to send an Initial packet, whose keys it has discarded, and panic. It chooses the packet number
+    /// space of a probe by the newest keys that it has got, and not by those that it still has.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(due, id)) = self.timers.first() {
             if due > now {

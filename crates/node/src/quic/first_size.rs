@@ -34,9 +34,8 @@ impl LargerInitials {
     }
 
     /// Notes that a datagram of the server has arrived. A server that sends Retry learns the size from the datagrams
-    /// that follow. After any other answer, a datagram may end
-    /// with a packet that has no length of its own and reaches to the end of the datagram (RFC 9000
-    /// §12.2), so that nothing may follow it.
+    /// that follow. After any other answer, a datagram may end with a packet that has no length of its own and reaches
+    /// to the end of the datagram (RFC 9000 §12.2), so that nothing may follow it.
     pub(super) fn on_received(&mut self, datagram: &[u8]) {
         self.left = if kind(datagram) == Some(RETRY) { LARGER_INITIALS } else { 0 };
     }

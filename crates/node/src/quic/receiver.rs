@@ -152,8 +152,8 @@ impl Receiver {
         let others = self.held - reassembly.held();
         self.unread -= reassembly.unread();
         reassembly.waiting += 1;
-        let mut taking = Taking { reassembly, others, held_max, taken: &mut self.taken };
-        if taking.reassembly.has_gap() {
+        if reassembly.has_gap() {
+            let mut taking = Taking { reassembly, others, held_max, taken: &mut self.taken };
             taking.fill_gap(engine, stream);
         }
         let has_excess = reassembly.waiting > UNREAD_PIECES_MAX;
@@ -165,8 +165,8 @@ impl Receiver {
         self.update_window(engine);
     }
 
-    /// Takes pieces of a stream of which the engine bears no more, because its caller reads nothing. A window that does
-    /// not grow by them becomes small, so that the peer stops.
+    /// Takes pieces of a stream of which the engine bears no more, because its caller reads nothing. If the connection's
+    /// window does not grow by such bytes, it becomes small, so that the peer stops.
     fn take_excess(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
         if !self.may_grow {
             self.is_paused = true;
