@@ -9,7 +9,7 @@ mod tcp;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Instant,
 };
 
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::{Context, Source};
 use crate::{
     OsError,
-    client::rules::{Action, Carried, Rules, is_this_host},
+    client::rules::{Action, Carried, Rules, is_localhost, is_this_host},
     error::{ClientError, RequestError},
     impossible::impossible,
     node::{Output, Progress, QueryId, ResolveError, SocketId, SocketKind, Transmit},
@@ -134,16 +134,18 @@ impl Direct {
         let (host, port) = target;
         let host = host.strip_suffix('.').unwrap_or(host).to_owned();
         let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
-        // RFC 6761 §6.3: names below "localhost." lead to loopback, whatever a name server says.
-        let is_localhost = host.eq_ignore_ascii_case("localhost")
-            || host.to_ascii_lowercase().ends_with(".localhost");
         let known = match address {
             Some(address) => vec![address],
-            None if is_localhost => {
-                vec![std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()]
+            None if is_localhost(&host.to_ascii_lowercase()) => {
+                vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
             }
             None => Vec::new(),
         };
+        let is_of_this_host = is_this_host(program);
+        if !is_of_this_host && known.iter().any(|address| is_this_host(*address)) {
+            let target = authority_of(&host, port).into();
+            return Some(Outcome { source, result: Err(ClientError::Ruled { target }) });
+        }
         let stage = if known.is_empty() {
             Stage::Resolving(self.look_up(source, host.clone(), cx))
         } else {
@@ -155,11 +157,6 @@ impl Direct {
             }
             Stage::Reaching(Box::new(race))
         };
-        let is_of_this_host = is_this_host(program);
-        if !is_of_this_host && known.iter().any(|address| is_this_host(*address)) {
-            let target = authority_of(&host, port).into();
-            return Some(Outcome { source, result: Err(ClientError::Ruled { target }) });
-        }
         let target = HostPort { host, port };
         let (due, last) = (cx.now, cx.now);
         let way = Way { target, is_of_this_host, stage, early: VecDeque::new(), due, last };
