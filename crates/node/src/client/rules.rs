@@ -53,7 +53,7 @@ pub enum HostMatch {
 }
 
 impl HostMatch {
-    fn contains(&self, host: &Host<'_>) -> bool {
+    fn contains(&self, host: &Host) -> bool {
         match (self, host) {
             (Self::Any, _) => true,
             (Self::Name(name), Host::Name(host)) => name == host,
@@ -117,7 +117,7 @@ impl Carries {
 }
 
 impl Rule {
-    fn matches(&self, host: &Host<'_>, port: u16, carried: Carried) -> bool {
+    fn matches(&self, host: &Host, port: u16, carried: Carried) -> bool {
         self.carries.includes(carried)
             && self.ports.iter().any(|ports| ports.contains(&port))
             && self.hosts.iter().any(|it| it.contains(host))
@@ -193,19 +193,18 @@ pub struct Rules {
 impl Rules {
     /// What becomes of a target: a name, or an address without brackets.
     pub fn decide(&self, host: &str, port: u16, carried: Carried) -> Decision<'_> {
-        let mut lower = String::new();
-        let host = Host::of(host, &mut lower);
+        let host = Host::of(host);
         if host.is_loopback() {
             return Decision { action: Action::Direct, by: Decider::Loopback };
         }
-        let find = |rules: &'_ [Rule]| rules.iter().position(|it| it.matches(&host, port, carried));
-        if let Some(rule) = find(&self.own).and_then(|index| self.own.get(index)) {
+        let is_meant = |rule: &&Rule| rule.matches(&host, port, carried);
+        if let Some(rule) = self.own.iter().find(is_meant) {
             return Decision { action: rule.action, by: Decider::Own(rule) };
         }
         if host.is_local() {
             return Decision { action: Action::Direct, by: Decider::Local };
         }
-        if let Some(rule) = find(&self.document).and_then(|index| self.document.get(index)) {
+        if let Some(rule) = self.document.iter().find(is_meant) {
             return Decision { action: rule.action, by: Decider::Document(rule) };
         }
         Decision { action: self.otherwise, by: Decider::Otherwise }
@@ -213,25 +212,24 @@ impl Rules {
 }
 
 /// A host that a program has named.
-enum Host<'a> {
+enum Host {
     Address(IpAddr),
-    Name(&'a str),
+    /// A name in the form that rules have.
+    Name(String),
 }
 
-impl<'a> Host<'a> {
-    fn of(host: &str, lower: &'a mut String) -> Self {
-        if let Ok(address) = host.parse::<IpAddr>() {
-            return Self::Address(address.to_canonical());
+impl Host {
+    fn of(host: &str) -> Self {
+        match host.parse::<IpAddr>() {
+            Ok(address) => Self::Address(address.to_canonical()),
+            Err(_) => Self::Name(host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()),
         }
-        *lower = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-        Self::Name(lower)
     }
 
     fn is_loopback(&self) -> bool {
         match self {
             Self::Address(address) => is_this_host(*address),
-            // RFC 6761 §6.3: names below "localhost." lead to loopback.
-            Self::Name(name) => is_below(name, "localhost"),
+            Self::Name(name) => is_localhost(name),
         }
     }
 
@@ -269,6 +267,11 @@ const fn v4([a, b, c, d]: [u8; 4], len: u8) -> IpNet {
 
 const fn v6(first: u16, len: u8) -> IpNet {
     IpNet::V6(Ipv6Net::new_assert(std::net::Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0), len))
+}
+
+/// Whether a name in lower case leads to loopback, whatever a name server says (RFC 6761 §6.3).
+pub(super) fn is_localhost(name: &str) -> bool {
+    is_below(name, "localhost")
 }
 
 /// Whether an address leads to this host itself. Linux connects the unspecified address to loopback.

@@ -212,28 +212,27 @@ impl Associations {
             flow
         } else {
             let config = FlowConfig::new(target.host(), target.port());
-            let action = flows.direct.action(&config.host, config.port, Carried::Udp);
-            if action == Action::Refuse {
-                debug!("a datagram of a program was dropped, because a rule refuses its target");
-                return;
-            }
-            if action == Action::Direct {
-                return self.relay_directly(
-                    (socket, program),
-                    (&header, payload),
-                    &config,
-                    flows,
-                    cx,
-                );
-            }
-            match self.open_flow((socket, program), &header, config, flows, cx) {
-                Ok(flow) => flow,
-                Err(error) => {
-                    trace!(%error, "a datagram of a program was dropped");
-                    cx.stats.dropped.too_many_flows += 1;
-                    return;
+            let program = (socket, program);
+            let opened = match flows.direct.action(&config.host, config.port, Carried::Udp) {
+                Action::Proxy => {
+                    let opened = self.open_flow(program, &header, config, flows, cx);
+                    opened
+                        .inspect_err(|error| {
+                            trace!(%error, "a datagram of a program was dropped");
+                            cx.stats.dropped.too_many_flows += 1;
+                        })
+                        .ok()
                 }
-            }
+                Action::Direct => self.open_directly(program, &header, &config, flows, cx),
+                Action::Refuse => {
+                    debug!(
+                        "a datagram of a program was dropped, because a rule refuses its target"
+                    );
+                    None
+                }
+            };
+            let Some(flow) = opened else { return }; // the reason is logged
+            flow
         };
         if flows.direct.has(Source::Associate(flow)) {
             if let Err(error) = flows.direct.send(Source::Associate(flow), payload, cx) {
@@ -244,32 +243,30 @@ impl Associations {
         }
     }
 
-    /// Opens a way to a target without the tunnel, and sends the first payload.
-    fn relay_directly(
+    /// Opens a way to a target without the tunnel. `None`: it cannot be opened.
+    fn open_directly(
         &mut self,
         (socket, program): (SocketId, SocketAddr),
-        (header, payload): (&Bytes, Bytes),
+        header: &Bytes,
         config: &FlowConfig,
         flows: &mut Flows,
         cx: &mut Context<'_>,
-    ) {
+    ) -> Option<AssociateId> {
         if !cx.is_running || flows.direct.udp() >= cx.limits.local_flows {
+            trace!("a datagram of a program was dropped: there may be no more direct ways");
             cx.stats.dropped.too_many_flows += 1;
-            return;
+            return None;
         }
-        let id = self.add((socket, program), header);
-        let source = Source::Associate(id);
-        match flows.direct.open(source, (&config.host, config.port), program.ip(), cx) {
-            Some(Outcome { result: Err(error), .. }) => {
-                debug!(%error, "a datagram of a program was dropped");
-                self.forget(id);
-            }
-            Some(_) | None => {
-                if let Err(error) = flows.direct.send(source, payload, cx) {
-                    trace!(%error, "a datagram of a program was dropped");
-                }
-            }
+        let flow = self.add((socket, program), header);
+        let (source, target) = (Source::Associate(flow), (&*config.host, config.port));
+        if let Some(Outcome { result: Err(error), .. }) =
+            flows.direct.open(source, target, program.ip(), cx)
+        {
+            debug!(%error, "a datagram of a program was dropped");
+            self.forget(flow);
+            return None;
         }
+        Some(flow)
     }
 
     /// Adds a flow of an association.
@@ -289,16 +286,15 @@ impl Associations {
     pub(super) fn from_direct(
         &self,
         flow: AssociateId,
-        payload: &[u8],
+        payload: Bytes,
         flows: &mut Flows,
         cx: &mut Context<'_>,
     ) {
         flows.direct.on_received(Source::Associate(flow), cx.now);
-        let Some(FlowToTarget { header, program }) = self.by_flow.get(&flow) else { return }; // it has ended
-        let mut datagram = Vec::with_capacity(header.len() + payload.len());
-        datagram.extend_from_slice(header);
-        datagram.extend_from_slice(payload);
-        flows.direct.push(flow.socket, *program, datagram.into());
+        let Some(FlowToTarget { header, program }) = self.by_flow.get(&flow) else {
+            return impossible("a way of UDP payloads ends with its association");
+        };
+        flows.direct.push(flow.socket, *program, (header.clone(), payload));
     }
 
     fn open_flow(

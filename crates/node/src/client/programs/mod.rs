@@ -242,7 +242,7 @@ impl Programs {
     ) {
         if self.flows.direct.of_socket(socket).is_some() {
             let outcome = self.flows.direct.on_socket_opened(socket, result, cx);
-            return self.on_direct(outcome, cx);
+            return self.tcp.on_direct(outcome, &mut self.flows, cx);
         }
         if self.tcp.on_association(socket, result, &mut self.flows, cx) {
             return;
@@ -258,7 +258,7 @@ impl Programs {
     /// Handles a UDP packet of a program.
     pub(super) fn from_program(&mut self, received: Received, cx: &mut Context<'_>) {
         if let Some(Source::Associate(id)) = self.flows.direct.of_socket(received.socket) {
-            let payload = &received.payload;
+            let payload = received.payload.freeze();
             return self.tcp.associations.from_direct(id, payload, &mut self.flows, cx);
         }
         if let Some(received) = self.tcp.associations.from_program(received, &mut self.flows, cx) {

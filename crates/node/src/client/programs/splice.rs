@@ -19,9 +19,10 @@ use crate::{
     tcp::{Form, Outcome, Splice, TcpId},
 };
 
-/// The most bytes of a program that are sent before its connection is granted. They are kept until then, so that they
-/// can be sent again if the proxy wants the request in another form, or if the tunnel ends.
-const EARLY_MAX: usize = 64 * 1024;
+/// The most bytes of a program that are taken before its target is reached. Those that are sent before the grant are
+/// kept until then, so that they can be sent again if the proxy wants the request in another form, or if the tunnel
+/// ends.
+pub(super) const EARLY_MAX: usize = 64 * 1024;
 
 impl Tcp {
     /// Handles an event of the last hop if it is about a TCP connection. Otherwise it returns the event.

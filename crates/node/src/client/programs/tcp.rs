@@ -341,15 +341,26 @@ impl Tcp {
         cx: &mut Context<'_>,
     ) {
         cx.stats.tcp.aborted += 1;
+        self.lose_target(tcp, Err(error), flows, cx);
+    }
+
+    /// Ends a program's connection whose target has been lost, or tells the protocol that the program speaks.
+    pub(super) fn lose_target(
+        &mut self,
+        tcp: TcpId,
+        result: Result<(), ClientError>,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
         let Some(program) = self.programs.get_mut(&tcp) else {
-            return impossible("a stream is of a program");
+            return impossible("a target is of a program");
         };
         if let Some(local) = &mut program.local {
             local.target_ended(false);
             return self.run_local(tcp, flows, cx);
         }
         program.splice.socket.reset(cx.outputs);
-        self.forget(tcp, Err(error), flows, cx);
+        self.forget(tcp, result, flows, cx);
     }
 
     /// Handles a program's connection that ended with an error, such as a reset.

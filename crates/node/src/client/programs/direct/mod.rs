@@ -9,16 +9,16 @@ mod tcp;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Instant,
 };
 
 use bytes::Bytes;
 
-use super::{Context, Source};
+use super::{Context, Programs, Source, flows::Flows, tcp::Tcp};
 use crate::{
     OsError,
-    client::rules::{Action, Carried, Rules, is_this_host},
+    client::rules::{Action, Carried, Rules, is_localhost, is_this_host},
     error::{ClientError, RequestError},
     impossible::impossible,
     node::{Output, Progress, QueryId, ResolveError, SocketId, SocketKind, Transmit},
@@ -57,6 +57,8 @@ pub(in crate::client) struct Direct {
 struct Datagram {
     socket: SocketId,
     destination: SocketAddr,
+    /// What stands before the payload.
+    header: Bytes,
     payload: Bytes,
 }
 
@@ -105,7 +107,7 @@ impl Direct {
 
     /// Whether this source has a direct way.
     pub(super) fn has(&self, source: Source) -> bool {
-        !self.ways.is_empty() && self.ways.contains_key(&source)
+        self.ways.contains_key(&source)
     }
 
     /// The number of ways of UDP payloads.
@@ -134,16 +136,18 @@ impl Direct {
         let (host, port) = target;
         let host = host.strip_suffix('.').unwrap_or(host).to_owned();
         let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
-        // RFC 6761 §6.3: names below "localhost." lead to loopback, whatever a name server says.
-        let is_localhost = host.eq_ignore_ascii_case("localhost")
-            || host.to_ascii_lowercase().ends_with(".localhost");
         let known = match address {
             Some(address) => vec![address],
-            None if is_localhost => {
-                vec![std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()]
+            None if is_localhost(&host.to_ascii_lowercase()) => {
+                vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
             }
             None => Vec::new(),
         };
+        let is_of_this_host = is_this_host(program);
+        if !is_of_this_host && known.iter().any(|address| is_this_host(*address)) {
+            let target = authority_of(&host, port).into();
+            return Some(Outcome { source, result: Err(ClientError::Ruled { target }) });
+        }
         let stage = if known.is_empty() {
             Stage::Resolving(self.look_up(source, host.clone(), cx))
         } else {
@@ -155,11 +159,6 @@ impl Direct {
             }
             Stage::Reaching(Box::new(race))
         };
-        let is_of_this_host = is_this_host(program);
-        if !is_of_this_host && known.iter().any(|address| is_this_host(*address)) {
-            let target = authority_of(&host, port).into();
-            return Some(Outcome { source, result: Err(ClientError::Ruled { target }) });
-        }
         let target = HostPort { host, port };
         let (due, last) = (cx.now, cx.now);
         let way = Way { target, is_of_this_host, stage, early: VecDeque::new(), due, last };
@@ -190,7 +189,9 @@ impl Direct {
         if is_complete {
             self.by_query.remove(&query);
         }
-        let way = self.ways.get_mut(&source)?;
+        let Some(way) = self.ways.get_mut(&source) else {
+            return impossible("a way forgets its look-up when it ends");
+        };
         let found = match result {
             Ok(found) if found.is_empty() => Err(ResolveError::NotFound),
             result => result,
@@ -224,7 +225,9 @@ impl Direct {
                 race.add(&found.into_iter().filter(may_reach).collect::<Vec<_>>(), deadline);
                 race.expect(further);
             }
-            (Stage::Tcp(_) | Stage::Udp(..), _) => return None, // it is open
+            (Stage::Tcp(_) | Stage::Udp(..), _) => {
+                return impossible("a way forgets its look-up when it is open");
+            }
         }
         self.advance(source, cx)
     }
@@ -236,9 +239,11 @@ impl Direct {
         result: Result<(), OsError>,
         cx: &mut Context<'_>,
     ) -> Option<Outcome> {
-        let source = *self.by_attempt.get(&attempt)?;
-        let way = self.ways.get_mut(&source)?;
-        let Stage::Reaching(race) = &mut way.stage else { return None };
+        let source = *self.by_attempt.get(&attempt)?; // it was given up
+        let Some(way) = self.ways.get_mut(&source) else {
+            return impossible("a way forgets its attempts when it ends");
+        };
+        let Stage::Reaching(race) = &mut way.stage else { return None }; // a wrong driver says it twice
         if let Err(error) = result {
             self.by_attempt.remove(&attempt);
             if let Attempt::Udp(socket) = attempt {
@@ -338,7 +343,10 @@ impl Direct {
             && due <= cx.now
         {
             self.due.pop_first();
-            let Some(way) = self.ways.get(&source) else { continue }; // it was closed
+            let Some(way) = self.ways.get(&source) else {
+                impossible::<()>("the timer of a way ends with it");
+                continue;
+            };
             match &way.stage {
                 Stage::Resolving(_) => {
                     let (host, timeout) = (way.target.host.as_str().into(), cx.limits.dns_timeout);
@@ -373,10 +381,7 @@ impl Direct {
 
     /// Forgets a way. Returns its connection, if it has one.
     fn forget(&mut self, source: Source, cx: &mut Context<'_>) -> Option<Socket> {
-        if !self.has(source) {
-            return None;
-        }
-        let way = self.ways.remove(&source)?;
+        let way = self.ways.remove(&source)?; // it may have none
         self.due.remove(&(way.due, source));
         self.udp -= usize::from(matches!(source, Source::Associate(_)));
         match way.stage {
@@ -427,7 +432,7 @@ impl Direct {
         let way = self.ways.get_mut(&source).ok_or(io::ErrorKind::NotFound)?;
         way.last = cx.now;
         if let Stage::Udp(socket, destination) = way.stage {
-            self.push(socket, destination, payload);
+            self.push(socket, destination, (Bytes::new(), payload));
         } else if way.early.len() < cx.limits.early_datagrams_per_flow {
             way.early.push_back(payload);
         } else {
@@ -438,30 +443,39 @@ impl Direct {
 
     /// Sends what has waited for a way that is open now.
     pub(super) fn send_early(&mut self, source: Source) {
-        let Some(way) = self.ways.get_mut(&source) else { return }; // it was closed
-        let Stage::Udp(socket, destination) = way.stage else {
-            return impossible("only the way of UDP payloads has payloads");
+        let Some(Way { stage: Stage::Udp(socket, destination), early, .. }) =
+            self.ways.get_mut(&source)
+        else {
+            return impossible("a way of UDP payloads has just been opened");
         };
-        for payload in std::mem::take(&mut way.early) {
-            self.push(socket, destination, payload);
+        let (socket, destination) = (*socket, *destination);
+        for payload in std::mem::take(early) {
+            self.push(socket, destination, (Bytes::new(), payload));
         }
     }
 
     /// Notes that a payload has come from a target.
     pub(super) fn on_received(&mut self, source: Source, now: Instant) {
-        if let Some(way) = self.ways.get_mut(&source) {
-            way.last = now;
-        }
+        let Some(way) = self.ways.get_mut(&source) else {
+            return impossible("a way forgets its socket when it ends");
+        };
+        way.last = now;
     }
 
-    /// Adds a datagram to those that leave in this round.
-    pub(super) fn push(&mut self, socket: SocketId, destination: SocketAddr, payload: Bytes) {
-        self.outbox.push_back(Datagram { socket, destination, payload });
+    /// Adds a datagram to those that leave in this round: a payload, and what stands before it.
+    pub(super) fn push(
+        &mut self,
+        socket: SocketId,
+        destination: SocketAddr,
+        (header, payload): (Bytes, Bytes),
+    ) {
+        self.outbox.push_back(Datagram { socket, destination, header, payload });
     }
 
     /// The next datagram that leaves.
     pub(super) fn poll_outbox(&mut self, buf: &mut Vec<u8>) -> Option<Output> {
-        let Datagram { socket, destination, payload } = self.outbox.pop_front()?;
+        let Datagram { socket, destination, header, payload } = self.outbox.pop_front()?;
+        buf.extend_from_slice(&header);
         buf.extend_from_slice(&payload);
         let size = buf.len();
         let transmit = Transmit { destination, src_ip: None, ecn: None, size, segment_size: None };
@@ -469,26 +483,33 @@ impl Direct {
     }
 }
 
-impl super::Programs {
+impl Tcp {
     /// Does what follows from what has become of a direct way.
-    pub(super) fn on_direct(&mut self, outcome: Option<Outcome>, cx: &mut Context<'_>) {
-        let Some(Outcome { source, result }) = outcome else { return };
+    pub(super) fn on_direct(
+        &mut self,
+        outcome: Option<Outcome>,
+        flows: &mut Flows,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(Outcome { source, result }) = outcome else { return }; // it is still being opened, or given up
         match (source, result) {
-            (Source::Tcp(tcp), Ok(())) => self.tcp.on_direct_open(tcp, &mut self.flows, cx),
-            (Source::Tcp(tcp), Err(error)) => self.tcp.fail(tcp, error, &mut self.flows, cx),
-            (Source::Associate(_), Ok(())) => self.flows.direct.send_early(source),
+            (Source::Tcp(tcp), Ok(())) => self.on_direct_open(tcp, flows, cx),
+            (Source::Tcp(tcp), Err(error)) => self.fail(tcp, error, flows, cx),
+            (Source::Associate(_), Ok(())) => flows.direct.send_early(source),
             (Source::Associate(id), Err(error)) => {
-                if let Some(service) = self.tcp.service_of(id) {
-                    self.tcp.tell(service, &error, cx);
+                if let Some(service) = self.service_of(id) {
+                    self.tell(service, &error, cx);
                 }
-                self.tcp.associations.forget(id);
+                self.associations.forget(id);
             }
             (Source::Ahead(_) | Source::Udp(_) | Source::Own(_), _) => {
-                impossible::<()>("no rule is asked about the flows of these");
+                impossible("no rule is asked about the flows of these")
             }
         }
     }
+}
 
+impl Programs {
     /// Handles the addresses of a target that is reached directly.
     pub(in crate::client) fn on_resolved(
         &mut self,
@@ -497,14 +518,14 @@ impl super::Programs {
         cx: &mut Context<'_>,
     ) {
         let outcome = self.flows.direct.on_resolved(query, result, cx);
-        self.on_direct(outcome, cx);
+        self.tcp.on_direct(outcome, &mut self.flows, cx);
     }
 
     /// Does what is due for direct ways.
     pub(super) fn handle_direct_timeout(&mut self, cx: &mut Context<'_>) {
         let (lost, idle) = self.flows.direct.handle_timeout(cx);
         for outcome in lost {
-            self.on_direct(Some(outcome), cx);
+            self.tcp.on_direct(Some(outcome), &mut self.flows, cx);
         }
         for source in idle {
             if let Source::Associate(id) = source {

@@ -1,22 +1,17 @@
 //! The bytes of TCP connections between programs and targets that are reached directly. Each end is read only while the
 //! other one takes what it gets, so that neither direction holds more than its bound.
 
-use std::io;
-
 use bytes::Bytes;
 
-use super::{Attempt, Direct, Outcome, Source, Stage, Way};
+use super::{Attempt, Direct, Source, Stage, Way};
 use crate::{
     client::{
         FlowConfig,
-        programs::{Context, flows::Flows, tcp::Tcp},
+        programs::{Context, flows::Flows, splice::EARLY_MAX, tcp::Tcp},
     },
     impossible::impossible,
-    tcp::{Socket, TcpAddresses, TcpId, TcpInput},
+    tcp::{Socket, TcpId, TcpInput},
 };
-
-/// The most bytes of a program that are kept until its target is reached.
-const EARLY_MAX: usize = 64 * 1024;
 
 impl Direct {
     /// The open connection of a program to its target.
@@ -29,9 +24,6 @@ impl Direct {
 
     /// Whether the target of a program takes more bytes. `None`: the program has no direct way.
     pub(in crate::client::programs) fn takes(&self, source: Source) -> Option<bool> {
-        if self.ways.is_empty() {
-            return None;
-        }
         let Way { stage, early, .. } = self.ways.get(&source)?;
         Some(match stage {
             Stage::Tcp(socket) => !socket.is_full(),
@@ -74,9 +66,7 @@ impl Tcp {
         };
         let (target, host) = ((config.host.as_str(), config.port), program.host);
         let outcome = flows.direct.open(Source::Tcp(tcp), target, host, cx);
-        if let Some(Outcome { result: Err(error), .. }) = outcome {
-            self.fail(tcp, error, flows, cx);
-        }
+        self.on_direct(outcome, flows, cx);
     }
 
     /// Goes on with a program whose target is reached.
@@ -108,7 +98,11 @@ impl Tcp {
             return impossible("a connection to a target is for a program with a connection");
         };
         match input {
-            TcpInput::Opened { tcp, result } => self.on_attempt(tcp, result, flows, cx),
+            TcpInput::Opened { tcp, result } => {
+                let attempt = Attempt::Tcp(tcp);
+                let outcome = flows.direct.on_attempt(attempt, result.map(|_| ()), cx);
+                self.on_direct(outcome, flows, cx);
+            }
             TcpInput::Read { data, .. } => self.from_target(program, &data, flows, cx),
             TcpInput::Written { bytes, .. } => {
                 let socket = flows.direct.socket(Source::Tcp(program));
@@ -116,25 +110,10 @@ impl Tcp {
                     self.pull(program, flows, cx);
                 }
             }
-            TcpInput::Failed { error, .. } => self.on_target_failed(program, error, flows, cx),
+            TcpInput::Failed { .. } => self.on_target_failed(program, flows, cx),
             TcpInput::Listening { .. } | TcpInput::UdpPorts { .. } => {}
         }
         None
-    }
-
-    fn on_attempt(
-        &mut self,
-        tcp: TcpId,
-        result: Result<TcpAddresses, crate::OsError>,
-        flows: &mut Flows,
-        cx: &mut Context<'_>,
-    ) {
-        let outcome = flows.direct.on_attempt(Attempt::Tcp(tcp), result.map(|_| ()), cx);
-        let Some(Outcome { source: Source::Tcp(program), result }) = outcome else { return }; // it goes on
-        match result {
-            Ok(()) => self.on_direct_open(program, flows, cx),
-            Err(error) => self.fail(program, error, flows, cx),
-        }
     }
 
     /// Passes bytes of a target to its program, or to the protocol that it speaks. No bytes are a FIN.
@@ -190,8 +169,10 @@ impl Tcp {
 
     /// Forgets a program whose two directions are finished, and closes both connections.
     fn settle_direct(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
-        let Some(socket) = flows.direct.socket(Source::Tcp(tcp)) else { return }; // it is not open
-        let Some(program) = self.programs.get_mut(&tcp) else { return }; // it has ended
+        let Some(socket) = flows.direct.socket(Source::Tcp(tcp)) else { return }; // it is not open, or has ended
+        let Some(program) = self.programs.get_mut(&tcp) else {
+            return impossible("a way is of a program");
+        };
         let is_finished = socket.has_read_fin()
             && program.splice.socket.has_read_fin()
             && program.local.is_none();
@@ -202,25 +183,11 @@ impl Tcp {
     }
 
     /// Handles the end of a connection to a target by an error.
-    fn on_target_failed(
-        &mut self,
-        tcp: TcpId,
-        _: io::ErrorKind,
-        flows: &mut Flows,
-        cx: &mut Context<'_>,
-    ) {
+    fn on_target_failed(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
         if let Some(socket) = flows.direct.socket(Source::Tcp(tcp)) {
             socket.on_failed();
         }
         flows.direct.close(Source::Tcp(tcp), cx);
-        let Some(program) = self.programs.get_mut(&tcp) else {
-            return impossible("a way is of a program");
-        };
-        if let Some(local) = &mut program.local {
-            local.target_ended(false);
-            return self.run_local(tcp, flows, cx);
-        }
-        program.splice.socket.reset(cx.outputs);
-        self.forget(tcp, Ok(()), flows, cx);
+        self.lose_target(tcp, Ok(()), flows, cx);
     }
 }
