@@ -41,6 +41,13 @@ impl Fault {
     }
 }
 
+/// The lines of a text that are neither empty nor comments, which begin with `#`, without white space around them. Each
+/// comes with its number, from 1.
+pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = (1..).zip(text.lines().map(str::trim));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
 /// Number of the line that holds this byte, from 1.
 pub fn line_of(text: &str, offset: usize) -> usize {
     text.get(..offset).unwrap_or(text).matches('\n').count() + 1

@@ -19,10 +19,7 @@ pub const FORM: &str = "ACTION=HOST or ACTION=HOST:PORTS, where ACTION is proxy,
 /// Parses all rules of a text. There may be none.
 pub fn parse(text: &str) -> Result<Vec<Rule>, Fault> {
     let mut rules = Vec::new();
-    for (text, line) in text.lines().map(str::trim).zip(1..) {
-        if text.is_empty() || text.starts_with('#') {
-            continue;
-        }
+    for (line, text) in crate::lines(text) {
         rules.push(rule(text).map_err(|error| Fault { line, reason: error.to_string() })?);
         if rules.len() > RULES_MAX {
             return Err(Fault { line, reason: format!("more than {RULES_MAX} rules") });

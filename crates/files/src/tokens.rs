@@ -37,10 +37,7 @@ impl Secret {
 pub fn parse(text: &str) -> Result<Secrets, Fault> {
     let mut secrets = Secrets::default();
     let mut lines = BTreeMap::new();
-    for (text, line) in text.lines().map(str::trim).zip(1..) {
-        if text.is_empty() || text.starts_with('#') {
-            continue;
-        }
+    for (line, text) in crate::lines(text) {
         let wrong = |reason| Fault { line, reason };
         let secret = parse_line(text, line).map_err(wrong)?;
         if let Some(first) = lines.insert(secret.name().to_owned(), line) {

@@ -8,7 +8,7 @@ use crate::{
     admin::ListenError,
     files::FileError,
     process::{SystemError, WriteError},
-    site::{SiteError, TcpError},
+    site::TcpError,
     takeover::{AddressError, TakeOverError},
     tls::TlsError,
     users::StoreError,
@@ -34,7 +34,7 @@ pub enum SetupError {
     },
     /// The operating system refuses something.
     #[error(transparent)]
-    System(SystemError),
+    System(#[from] SystemError),
     /// The node refuses the settings.
     #[error(transparent)]
     Node(#[from] quic::ConfigError),
@@ -70,15 +70,6 @@ pub enum ServeError {
     /// The operating system refused something else.
     #[error(transparent)]
     System(#[from] SystemError),
-}
-
-impl From<SiteError> for SetupError {
-    fn from(error: SiteError) -> Self {
-        match error {
-            SiteError::File(error) => Self::File(error),
-            SiteError::System(error) => Self::System(error),
-        }
-    }
 }
 
 impl From<AddressError> for ServeError {

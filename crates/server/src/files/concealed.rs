@@ -15,16 +15,11 @@ use crate::{
     tls::random,
 };
 
-/// The mode of a file with a private key.
-const OWNER_ONLY: u32 = 0o600;
-
 /// The names and the keys of a file, each with its line.
 fn read(file: &Path) -> Result<Vec<(usize, String, [u8; KEY_LEN])>, FileError> {
     let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
     let text = fs::read_to_string(file).map_err(unreadable)?;
-    let lines = text.lines().map(str::trim).zip(1..);
-    let lines = lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
-    let parse = |(line, number): (&str, usize)| {
+    let parse = |(number, line): (usize, &str)| {
         let wrong = || {
             fault(file, number, "a line has a name and a key, which has 43 characters of base64url")
         };
@@ -33,7 +28,7 @@ fn read(file: &Path) -> Result<Vec<(usize, String, [u8; KEY_LEN])>, FileError> {
         let key = key.and_then(|key| key.try_into().ok()).ok_or_else(wrong)?;
         Ok((number, name.to_owned(), key))
     };
-    lines.map(parse).collect()
+    tandem_files::lines(&text).map(parse).collect()
 }
 
 fn fault(file: &Path, line: usize, reason: impl Into<String>) -> FileError {
@@ -96,7 +91,7 @@ pub fn make(UserName(name): &UserName, file: &Path) -> Result<String, MakeError>
     let seed = random::<KEY_LEN>()?;
     let user = ConcealedKey::new(name, &seed).expect("the name has been checked").user();
     let encode = |key: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(key);
-    secret::write_new(file, format!("{name} {}\n", encode(&seed)), OWNER_ONLY)?;
+    secret::write_new(file, format!("{name} {}\n", encode(&seed)), secret::OWNER_ONLY)?;
     Ok(format!("{name} {}", encode(user.key())))
 }
 

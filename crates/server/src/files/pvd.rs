@@ -9,11 +9,6 @@ use crate::files::FileError;
 
 /// Reads the members of a document.
 pub fn read(file: &Path) -> Result<Map<String, Value>, FileError> {
-    let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
-    let (len, max) = (fs::metadata(file).map_err(unreadable)?.len(), LEN_MAX as u64);
-    if len > max {
-        return Err(FileError::TooLong { file: file.to_owned(), len, max });
-    }
-    let text = fs::read(file).map_err(unreadable)?;
+    let text = super::read_bounded(file, LEN_MAX as u64, fs::read)?;
     parse_own(&text).map_err(|error| FileError::Pvd { file: file.to_owned(), error })
 }

@@ -11,7 +11,7 @@ use std::{
 use crate::process::{WriteError, say};
 
 /// The mode of files that only their owner may read.
-const OWNER_ONLY: u32 = 0o600;
+pub const OWNER_ONLY: u32 = 0o600;
 
 /// Creates a file that does not exist yet, such as one with the addresses of clients. Only its owner can read it,
 /// whatever the umask is.

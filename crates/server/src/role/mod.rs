@@ -90,16 +90,14 @@ pub trait Role: Sync {
         Ok(())
     }
 
-    /// Starts what runs beside the nodes, which listen at this address.
-    fn start(
+    /// The site that is served over HTTP/1.1 and TCP too, at the address of the nodes, and the TLS for it.
+    fn site_over_tcp<'a>(
         &self,
-        config: &Self::Config,
-        setup: &Setup,
-        address: SocketAddr,
-    ) -> Result<Self::Running, ServeError>;
+        config: &'a Self::Config,
+    ) -> Option<(&'a SiteContent, &'a rustls::ServerConfig)>;
 
-    /// Sets the certificate of what runs beside the nodes.
-    fn set_tls(_: &Self::Running, _tls: &rustls::ServerConfig) {}
+    /// Starts what runs beside the nodes.
+    fn start(&self, config: &Self::Config, setup: &Setup) -> Result<Self::Running, ServeError>;
 
     /// Looks at a node, which has an index.
     fn look(

@@ -2,7 +2,6 @@
 
 use std::{
     net::SocketAddr,
-    os::unix::net::UnixStream,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -22,7 +21,7 @@ use crate::{
     error::{ServeError, SetupError},
     files::peps,
     setup::Setup,
-    site::{SiteOverTcp, SiteSource},
+    site::SiteSource,
     transport::WorkFor,
 };
 
@@ -72,7 +71,6 @@ pub struct OriginConfig {
 pub struct OriginRunning {
     /// What tells of the paths to clients. `None`: there are no PEPs.
     paths: Option<Mutex<Paths>>,
-    site: Option<SiteOverTcp>,
 }
 
 impl Role for OriginRole {
@@ -120,32 +118,17 @@ impl Role for OriginRole {
         Ok((Origin::with_tls(node, tls), Some(site.apart())))
     }
 
-    fn start(
+    fn site_over_tcp<'a>(
         &self,
-        config: &OriginConfig,
-        setup: &Setup,
-        address: SocketAddr,
-    ) -> Result<OriginRunning, ServeError> {
+        config: &'a OriginConfig,
+    ) -> Option<(&'a SiteContent, &'a rustls::ServerConfig)> {
+        self.http1.then_some((&config.site, &config.node.tls))
+    }
+
+    fn start(&self, _: &OriginConfig, setup: &Setup) -> Result<OriginRunning, ServeError> {
         let paths = || Paths::new(self.json, setup.transport.qlog_dir());
         let paths = self.peps.as_ref().map(|_| paths()).transpose()?;
-        let over_tcp = || SiteOverTcp::new(address, config.site.apart(), config.node.tls.clone());
-        Ok(OriginRunning { paths: paths.map(Mutex::new), site: self.http1.then(over_tcp) })
-    }
-
-    fn set_tls(running: &OriginRunning, tls: &rustls::ServerConfig) {
-        if let Some(site) = &running.site {
-            site.set_tls(tls.clone());
-        }
-    }
-
-    fn begin(&self, running: &OriginRunning, _: Option<UnixStream>) -> Result<(), ServeError> {
-        running.site.as_ref().map_or(Ok(()), SiteOverTcp::begin)
-    }
-
-    fn hand_over(running: &OriginRunning, _: UnixStream) {
-        if let Some(site) = &running.site {
-            site.end();
-        }
+        Ok(OriginRunning { paths: paths.map(Mutex::new) })
     }
 
     fn look(

@@ -30,7 +30,7 @@ use crate::{
     error::{ServeError, SetupError},
     files::{FileError, pvd},
     setup::Setup,
-    site::{NamedPath, SiteOverTcp, SiteSetup},
+    site::{NamedPath, SiteSetup},
     transport::WorkFor,
     users::{Keeper, UsersSetup, say_unusable},
 };
@@ -132,7 +132,7 @@ impl ProxyRole {
     /// it.
     fn pvd(&self) -> Result<Pvd, FileError> {
         match &self.pvd {
-            Some(_) | None if self.no_pvd => Ok(Pvd::Nothing),
+            _ if self.no_pvd => Ok(Pvd::Nothing),
             Some(file) => Ok(Pvd::Given(Arc::new(pvd::read(file)?))),
             None if has_usual_path(&self.template) => Ok(Pvd::Own),
             None => Ok(Pvd::Nothing),
@@ -151,8 +151,7 @@ impl ProxyRole {
 
 /// Whether a template has the path of RFC 9298 §2.
 fn has_usual_path(template: &Template) -> bool {
-    let usual = Template::default_for(template.authority());
-    usual.is_ok_and(|usual| usual.as_str() == template.as_str())
+    Template::default_for(template.authority()).is_ok_and(|usual| usual == *template)
 }
 
 /// What the nodes of a proxy are made from.
@@ -169,7 +168,6 @@ pub struct ProxyRoleConfig {
 pub struct ProxyRunning {
     users: Users,
     keeper: Keeper,
-    site: Option<SiteOverTcp>,
 }
 
 impl Role for ProxyRole {
@@ -255,28 +253,20 @@ impl Role for ProxyRole {
         Ok(())
     }
 
-    fn start(
+    fn site_over_tcp<'a>(
         &self,
-        config: &ProxyRoleConfig,
-        _: &Setup,
-        address: SocketAddr,
-    ) -> Result<ProxyRunning, ServeError> {
+        config: &'a ProxyRoleConfig,
+    ) -> Option<(&'a SiteContent, &'a rustls::ServerConfig)> {
+        let content = config.content.as_ref().filter(|_| self.site.http1);
+        content.map(|content| (content, &config.node.tls))
+    }
+
+    fn start(&self, config: &ProxyRoleConfig, _: &Setup) -> Result<ProxyRunning, ServeError> {
         if let Some(path) = &config.path {
             path.keep()?;
         }
         let users = config.node.users.clone();
-        let content = config.content.as_ref().filter(|_| self.site.http1);
-        let over_tcp = |content: &SiteContent| {
-            SiteOverTcp::new(address, content.apart(), config.node.tls.clone())
-        };
-        let site = content.map(over_tcp);
-        Ok(ProxyRunning { keeper: Keeper::start(users.clone())?, users, site })
-    }
-
-    fn set_tls(running: &ProxyRunning, tls: &rustls::ServerConfig) {
-        if let Some(site) = &running.site {
-            site.set_tls(tls.clone());
-        }
+        Ok(ProxyRunning { keeper: Keeper::start(users.clone())?, users })
     }
 
     fn look(
@@ -308,10 +298,7 @@ impl Role for ProxyRole {
     }
 
     fn begin(&self, running: &ProxyRunning, usage: Option<UnixStream>) -> Result<(), ServeError> {
-        let ProxyRunning { users, keeper, site } = running;
-        if let Some(site) = site {
-            site.begin()?;
-        }
+        let ProxyRunning { users, keeper } = running;
         match keeper.begin(self.users.usage_store.as_deref(), users, usage) {
             Err(error) if self.users.require_usage_store => Err(error.into()),
             Err(error) => {
@@ -324,8 +311,5 @@ impl Role for ProxyRole {
 
     fn hand_over(running: &ProxyRunning, usage: UnixStream) {
         running.keeper.hand_over(usage);
-        if let Some(site) = &running.site {
-            site.end();
-        }
     }
 }

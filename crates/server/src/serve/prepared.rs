@@ -16,6 +16,7 @@ use crate::{
     process::say_listening,
     role::Role,
     setup::Setup,
+    site::SiteOverTcp,
     takeover::Address,
     tls::{Identity, Stamps},
 };
@@ -87,8 +88,10 @@ impl<'a, R: Role> Prepared<'a, R> {
         // A process that cannot take over has written nothing.
         identity.announce()?;
         let listen = address.local_addr().unwrap_or(setup.listen);
-        let running = role.start(config, setup, listen)?;
-        let changes = Changes::new(role, setup, (identity, &running));
+        let site = role.site_over_tcp(config);
+        let site = site.map(|(content, tls)| SiteOverTcp::new(listen, content, tls.clone()));
+        let running = role.start(config, setup)?;
+        let changes = Changes::new(role, setup, (identity, &running), site);
         let look = |index, node: &mut R::Node, driver: &_| {
             R::look(&running, (index, node), driver, admin.as_ref());
         };
@@ -130,7 +133,7 @@ pub(super) fn certificate_files<R: Role>(role: &R, setup: &Setup) -> Vec<PathBuf
     setup.tls.files().into_iter().chain(ca).collect()
 }
 
-/// The certificate in the files, and TLS with it, also in its form for QUIC.
+/// The certificate in the files, and TLS with it: for QUIC, and for TCP.
 pub(super) fn reread<R: Role>(
     role: &R,
     setup: &Setup,

@@ -21,13 +21,11 @@ use tandem_node::{origin::Content, proxy::SecretPath};
 pub(crate) use self::tcp::SiteOverTcp;
 pub use self::tcp::TcpError;
 use crate::{
+    error::SetupError,
     files::FileError,
-    process::{SystemError, WriteError, say, secret},
+    process::{WriteError, say, secret},
     tls::random,
 };
-
-/// The mode of the file with a secret path.
-const OWNER_ONLY: u32 = 0o600;
 
 /// Where a site comes from.
 #[derive(Clone, Debug, SerializeDisplay)]
@@ -112,7 +110,7 @@ pub(crate) struct NamedPath {
 
 impl NamedPath {
     /// Reads the path of a file, or makes one if there is no such file. Writes nothing.
-    pub(crate) fn read(file: &Path) -> Result<Self, SiteError> {
+    pub(crate) fn read(file: &Path) -> Result<Self, SetupError> {
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -125,13 +123,12 @@ impl NamedPath {
             }
         };
         secret::warn_if_shared(file, "the secret path");
-        let lines = text.lines().map(str::trim).enumerate();
-        let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let mut lines = tandem_files::lines(&text);
         let wrong = |line: usize, reason: &str| {
             let (file, reason) = (file.to_owned(), reason.to_owned());
-            FileError::Token { file, line: line + 1, reason }
+            FileError::Token { file, line, reason }
         };
-        let (line, path) = lines.next().ok_or_else(|| wrong(0, "there is no secret path in it"))?;
+        let (line, path) = lines.next().ok_or_else(|| wrong(1, "there is no secret path in it"))?;
         if let Some((line, _)) = lines.next() {
             return Err(wrong(line, "there is a second secret path in it").into());
         }
@@ -142,22 +139,13 @@ impl NamedPath {
     /// Writes a path that was made, and says where it is.
     pub(crate) fn keep(&self) -> Result<(), WriteError> {
         let Some(file) = &self.unwritten else { return Ok(()) };
-        secret::write_new(file, format!("{}\n", self.path.reveal()), OWNER_ONLY)?;
+        secret::write_new(file, format!("{}\n", self.path.reveal()), secret::OWNER_ONLY)?;
         let file = file.display();
         say(format_args!(
             "wrote a new secret path to {file}; clients use --via https://HOST/PATH with it"
         ));
         Ok(())
     }
-}
-
-/// A secret path cannot be read or made.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SiteError {
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error(transparent)]
-    System(#[from] SystemError),
 }
 
 #[cfg(test)]

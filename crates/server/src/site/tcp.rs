@@ -44,11 +44,11 @@ pub(crate) struct SiteOverTcp {
 impl SiteOverTcp {
     pub(crate) fn new(
         address: SocketAddr,
-        content: SiteContent,
+        content: &SiteContent,
         tls: rustls::ServerConfig,
     ) -> Self {
         let tls = watch::Sender::new(Arc::new(for_tcp(tls)));
-        Self { address, content, tls, takes: Mutex::default() }
+        Self { address, content: content.clone(), tls, takes: Mutex::default() }
     }
 
     /// Sets the certificate of new connections.

@@ -12,7 +12,7 @@ use tandem_node::proxy::{Access, JwtKeys, JwtRules, Known, UserRules};
 
 use super::{Store, StoreError};
 use crate::{
-    files::{FileError, concealed, tokens},
+    files::{FileError, concealed, read_bounded, tokens},
     process::say,
 };
 
@@ -96,12 +96,7 @@ impl UsersSetup {
 
     fn keys(&self) -> Result<Option<JwtKeys>, FileError> {
         let Some(file) = &self.jwks else { return Ok(None) };
-        let unreadable = |error| FileError::Unreadable { file: file.clone(), error };
-        let len = fs::metadata(file).map_err(unreadable)?.len();
-        if len > JWKS_LEN_MAX {
-            return Err(FileError::TooLong { file: file.clone(), len, max: JWKS_LEN_MAX });
-        }
-        let text = fs::read_to_string(file).map_err(unreadable)?;
+        let text = read_bounded(file, JWKS_LEN_MAX, fs::read_to_string)?;
         let rules = JwtRules {
             issuer: self.jwt_issuer.clone(),
             audience: self.jwt_audience.clone(),
@@ -144,13 +139,7 @@ impl UsersSetup {
 
 /// Reads the limits of a file.
 fn read_rules(file: &Path) -> Result<UserRules, FileError> {
-    let unreadable = |error| FileError::Unreadable { file: file.to_owned(), error };
-    let len = fs::metadata(file).map_err(unreadable)?.len();
-    let max = tandem_files::users::FILE_LEN_MAX;
-    if len > max {
-        return Err(FileError::TooLong { file: file.to_owned(), len, max });
-    }
-    let text = fs::read_to_string(file).map_err(unreadable)?;
+    let text = read_bounded(file, tandem_files::users::FILE_LEN_MAX, fs::read_to_string)?;
     tandem_files::users::parse(&text).map_err(|Fault { line, reason }| FileError::InFile {
         file: file.to_owned(),
         line,
