@@ -107,7 +107,7 @@ impl Routed {
             "loopback" => "it is this machine itself".to_owned(),
             "own" => format!("your rule {rule}"),
             "local" => "it is in the network of this machine".to_owned(),
-            "document" => format!("rule {rule} of the proxy's document"),
+            "document" => format!("rule {rule} of the proxy's configuration document"),
             _ => "no rule matches".to_owned(),
         }
     }

@@ -41,8 +41,8 @@ pub(crate) struct RuleSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_RULES", help_heading = "Local proxy")]
     pub(crate) rules: Option<PathBuf>,
 
-    /// File with what the proxy tells of itself (JSON, draft-ietf-intarea-proxy-config), whose rules come last;
-    /// `tandem up` fetches it
+    /// File with the proxy's configuration document (PvD, draft-ietf-intarea-proxy-config), which `tandem up` fetches;
+    /// its rules come last
     #[arg(long, value_name = "FILE", env = "TANDEM_PVD", help_heading = "Local proxy")]
     pub(crate) pvd: Option<PathBuf>,
 }
