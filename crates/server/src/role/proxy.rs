@@ -73,7 +73,7 @@ pub struct ProxyRole {
     /// Its configuration document (PvD). `None`: one with its own templates, if they are the usual ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvd: Option<PathBuf>,
-    /// Whether it tells nothing of itself.
+    /// Whether it serves no configuration document.
     pub no_pvd: bool,
     /// How long open flows may go on after its end has begun.
     pub drain: HumanDuration,
