@@ -229,7 +229,12 @@ fn documents_of_a_server_that_cannot_be_used_are_told() {
     fails(&document("").replace("2099", "2019"), &["expired at 2019-01-01"]);
     fs::remove_file(scene.path("root/.well-known/pvd")).unwrap();
     fs::create_dir(scene.path("root/.well-known/pvd")).unwrap();
-    self::fails(&scene, (&line, TOKEN), 1, &["redirects the request", "such redirects are not followed"]);
+    self::fails(
+        &scene,
+        (&line, TOKEN),
+        1,
+        &["redirects the request", "such redirects are not followed"],
+    );
 }
 
 /// The fingerprint of the only certificate in a PEM file, as the program prints fingerprints.

@@ -97,7 +97,9 @@ pub(crate) enum UpError {
         process: i32,
     },
     /// A command of systemd failed.
-    #[error("`systemctl --user {command}` failed: {reason}; --foreground runs the client without systemd")]
+    #[error(
+        "`systemctl --user {command}` failed: {reason}; --foreground runs the client without systemd"
+    )]
     Systemctl {
         /// The command.
         command: String,
