@@ -6,7 +6,7 @@ use clap::ArgMatches;
 use serde::Serialize;
 use tandem_node::{
     ClientConfig,
-    client::{FlowConfig, Task, rules::Rules},
+    client::{FlowConfig, Task},
     mode::{Mode, Oversize},
 };
 use tandem_server::{
@@ -56,7 +56,7 @@ impl Client {
         let setup = self.settings.load()?;
         let config = setup.to_node()?;
         let services = hops::read_when_written(setup.retry, || setup.programs.tcp())?;
-        let rules = hops::read_when_written(setup.retry, || setup.rules())?;
+        let rules = hops::read_when_written(setup.retry, || setup.rules.read(&setup.via))?;
         if let Some(checked) = self.settings.checked(&setup, &config.limits) {
             let checked = checked.trim_end();
             return text::print(format_args!(
@@ -301,12 +301,6 @@ impl ClientSetup {
             limits: hops::limits(self.timeout, self.retry, Some(usual)),
             seed: None,
         })
-    }
-
-    /// The rules for what goes through the tunnel.
-    fn rules(&self) -> Result<Option<Rules>, ConfigError> {
-        let last = self.via.last().map(HopVia::templates);
-        last.map_or(Ok(None), |(proxy, _)| self.rules.read(&proxy))
     }
 
     fn warn(&self) {

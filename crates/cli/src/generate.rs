@@ -62,7 +62,7 @@ pub(crate) enum Generate {
     /// Print the line that the --token-file of a proxy needs for a user with a password
     ///
     /// The password comes from the terminal, which does not show it, or from the first line of the standard input. The
-    /// line has only a hash of it (Argon2id), so that nobody can read the password there.
+    /// printed line contains a hash of the password (Argon2id), from which nobody can read the password itself.
     Password {
         /// The name of the user
         name: String,

@@ -52,7 +52,7 @@ pub(crate) enum LinkError {
     Scheme,
     /// A character that no link has, such as a space, or a letter with an accent in a host's name.
     #[error(
-        "a link has visible ASCII characters only, and here is {0:?}: is it more than the link, or is it broken in two?"
+        "a link has visible ASCII characters only, and this one has {0:?}: was more than the link copied, or is it broken into two lines?"
     )]
     Character(char),
     /// It is longer than any link.
@@ -63,12 +63,12 @@ pub(crate) enum LinkError {
         /// The limit.
         max: usize,
     },
-    /// A percent sign that encodes nothing.
+    /// A percent sign without two hexadecimal digits.
     #[error("a percent sign without two hexadecimal digits after it: is the link cut?")]
     Percent,
     /// Something stands before `@`, but not the name of a user.
     #[error(
-        "the name before the token has 1 to 128 visible ASCII characters, or there is none and a colon begins the link"
+        "the name before the token must have 1 to 128 visible ASCII characters; without a name, a colon stands before the token"
     )]
     Name,
     /// A token is where the name of a user is expected.
@@ -76,7 +76,7 @@ pub(crate) enum LinkError {
     TokenWithoutColon,
     /// What stands between the colon and `@` is no token.
     #[error(
-        "no token between the colon and @: a token has 16 to 8192 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end"
+        "what stands between the colon and @ is no token: a token has 16 to 8192 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end"
     )]
     Token,
     /// No host, or no name or address.
@@ -97,17 +97,17 @@ pub(crate) enum LinkError {
     Port,
     /// The path has parts that programs change, or characters that a path does not have.
     #[error(
-        "the path has a part that is empty, \".\" or \"..\", or a character that needs percent-encoding, which a link's path has not"
+        "the path has a part that is empty, \".\" or \"..\", or a character that would need percent-encoding, which is not allowed in a link's path"
     )]
     Path,
     /// A fragment.
-    #[error("a link has no #")]
+    #[error("a # is not allowed in a link")]
     Fragment,
     /// A key that is not known.
     #[error("unknown key {0:?}; allowed: sha256. A newer version of tandem may know it")]
     UnknownKey(StrangerText),
-    /// A key twice.
-    #[error("sha256 stands twice")]
+    /// The same key twice.
+    #[error("the link has sha256 twice")]
     DoubledKey,
     /// The fingerprint has another form or length.
     #[error("sha256 has {digits} hexadecimal digits, and {others} other characters; allowed: {} digits", 2 * FINGERPRINT_LEN)]
@@ -119,7 +119,6 @@ pub(crate) enum LinkError {
     },
 }
 
-#[allow(dead_code, reason = "what a link says is for commands that take one")]
 impl Link {
     /// Bytes of the longest link: each byte of a token of the largest length may be encoded as three.
     const LEN_MAX: usize = 32_768;
@@ -137,13 +136,14 @@ impl Link {
         Ok(Self { name: None, token: None, host, port, secret_path: None, fingerprint: None })
     }
 
+    /// Whether a text can be the name of a user.
+    pub(crate) fn is_name(text: &str) -> bool {
+        (1..=Self::NAME_MAX).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_graphic())
+    }
+
     /// With the name of a user. `None`: a user without a name.
     pub(crate) fn with_name(mut self, name: Option<&str>) -> Result<Self, LinkError> {
-        let is_name = |name: &str| {
-            (1..=Self::NAME_MAX).contains(&name.len())
-                && name.bytes().all(|it| it.is_ascii_graphic())
-        };
-        if name.is_some_and(|name| !is_name(name)) {
+        if name.is_some_and(|name| !Self::is_name(name)) {
             return Err(LinkError::Name);
         }
         self.name = name.map(str::to_owned);
@@ -174,6 +174,7 @@ impl Link {
     }
 
     /// The name of the user, if the link has one.
+    #[cfg(test)]
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -193,9 +194,10 @@ impl Link {
         self.port
     }
 
-    /// The path below which the proxy's templates are, without slashes at its ends.
-    pub(crate) fn secret_path(&self) -> Option<&str> {
-        self.secret_path.as_deref()
+    /// The path below which the proxy's templates are: empty at the root, else it begins with a slash and ends without
+    /// one.
+    pub(crate) fn path(&self) -> String {
+        self.secret_path.as_ref().map(|path| format!("/{path}")).unwrap_or_default()
     }
 
     /// The fingerprint of the only certificate that the proxy may show. `None`: its certificate has a name of the
@@ -213,8 +215,7 @@ impl Link {
 
     /// The proxy as --via names it. A secret path is in it.
     pub(crate) fn via(&self) -> String {
-        let path = self.secret_path.as_ref().map(|path| format!("/{path}")).unwrap_or_default();
-        format!("https://{}{path}", self.authority())
+        format!("https://{}{}", self.authority(), self.path())
     }
 
     /// The link itself, token and all, for a place that only its owner can read.
@@ -226,9 +227,9 @@ impl Link {
             ("", None) => String::new(),
             (name, token) => format!("{name}{}@", token.unwrap_or_default()),
         };
-        let path = self.secret_path.as_ref().map(|path| format!("/{path}")).unwrap_or_default();
+        let (authority, path) = (self.authority(), self.path());
         let query = self.fingerprint.map(|it| format!("?sha256={it}")).unwrap_or_default();
-        format!("{SCHEME}{user}{}{path}{query}", self.authority())
+        format!("{SCHEME}{user}{authority}{path}{query}")
     }
 
     /// The part before `@`: `NAME`, `NAME:TOKEN` or `:TOKEN`.

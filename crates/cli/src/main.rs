@@ -1,6 +1,7 @@
 //! The `tandem` program: parsing, configuration, files, exit codes. No protocol logic.
 
 mod advice;
+mod ask;
 mod carried;
 mod carrier;
 mod client;

@@ -3,8 +3,8 @@
 use std::{fmt, path::PathBuf};
 
 use serde::Serialize;
+use serde_with::{DisplayFromStr, serde_as};
 use tandem_node::client::{
-    Template,
     local::Target,
     rules::{Action, Carried, Decider, Decision, Rules},
 };
@@ -70,68 +70,65 @@ impl std::str::FromStr for RouteTarget {
 
 /// What becomes of a target, for both kinds of flows; the object of `route --json`.
 #[derive(Debug, Serialize)]
-struct Answer {
-    host: String,
+struct Answer<'a> {
+    #[serde(skip)]
+    target: &'a Target,
+    host: &'a str,
     port: u16,
     tcp: Routed,
     udp: Routed,
 }
 
 /// What becomes of a target, and why.
+#[serde_as]
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Routed {
-    /// `proxy`, `direct` or `refuse`.
-    action: String,
+    #[serde_as(as = "DisplayFromStr")]
+    action: Action,
     /// `loopback`, `own`, `local`, `document` or `otherwise`.
     by: &'static str,
     /// The rule, if one was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
+    /// The same for a person.
+    #[serde(skip)]
+    reason: String,
 }
 
 impl Routed {
-    fn of(decision: Decision<'_>) -> Self {
-        let (by, rule) = match decision.by {
-            Decider::Loopback => ("loopback", None),
-            Decider::Own(rule) => ("own", Some(rule)),
-            Decider::Local => ("local", None),
-            Decider::Document(rule) => ("document", Some(rule)),
-            Decider::Otherwise => ("otherwise", None),
+    fn of(Decision { action, by }: Decision<'_>) -> Self {
+        let (by, rule, reason) = match by {
+            Decider::Loopback => ("loopback", None, "it is this machine itself".to_owned()),
+            Decider::Own(rule) => ("own", Some(rule), format!("your rule {rule}")),
+            Decider::Local => ("local", None, "it is in the network of this machine".to_owned()),
+            Decider::Document(rule) => {
+                let reason = format!("rule {rule} of the proxy's configuration document");
+                ("document", Some(rule), reason)
+            }
+            Decider::Otherwise => ("otherwise", None, "no rule matches".to_owned()),
         };
-        Self { action: decision.action.to_string(), by, rule: rule.map(ToString::to_string) }
-    }
-
-    fn reason(&self) -> String {
-        let rule = self.rule.as_deref().unwrap_or_default();
-        match self.by {
-            "loopback" => "it is this machine itself".to_owned(),
-            "own" => format!("your rule {rule}"),
-            "local" => "it is in the network of this machine".to_owned(),
-            "document" => format!("rule {rule} of the proxy's document"),
-            _ => "no rule matches".to_owned(),
-        }
+        Self { action, by, rule: rule.map(ToString::to_string), reason }
     }
 }
 
 impl fmt::Display for Routed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let goes = match self.action.as_str() {
-            "direct" => "goes directly",
-            "refuse" => "is refused",
-            _ => "goes through the tunnel",
+        let goes = match self.action {
+            Action::Proxy => "goes through the tunnel",
+            Action::Direct => "goes directly",
+            Action::Refuse => "is refused",
         };
-        write!(f, "{goes}: {}", self.reason())
+        write!(f, "{goes}: {}", self.reason)
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for Answer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port, tcp, udp } = self;
-        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let Self { target, tcp, udp, .. } = self;
         if tcp == udp {
-            return write!(f, "{host}:{port} {tcp}");
+            return write!(f, "{target} {tcp}");
         }
-        write!(f, "TCP to {host}:{port} {tcp}\nUDP to {host}:{port} {udp}")
+        write!(f, "TCP to {target} {tcp}\nUDP to {target} {udp}")
     }
 }
 
@@ -139,13 +136,15 @@ impl Route {
     /// Reads the rules, and prints what becomes of the target.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let rules = self.rules()?;
-        let (host, port) = (self.target.0.host().to_owned(), self.target.0.port());
-        let routed = |carried| match &rules {
-            Some(rules) => Routed::of(rules.decide(&host, port, carried)),
-            None => Routed { action: Action::Proxy.to_string(), by: "otherwise", rule: None },
+        let target = &self.target.0;
+        let (host, port) = (target.host(), target.port());
+        let decide = |carried| match &rules {
+            Some(rules) => rules.decide(host, port, carried),
+            None => Decision { action: Action::Proxy, by: Decider::Otherwise },
         };
-        let (tcp, udp) = (routed(Carried::Tcp), routed(Carried::Udp));
-        let answer = Answer { host, port, tcp, udp };
+        let (tcp, udp) = (decide(Carried::Tcp), decide(Carried::Udp));
+        let (tcp, udp) = (Routed::of(tcp), Routed::of(udp));
+        let answer = Answer { target, host, port, tcp, udp };
         let json = || serde_json::to_string(&answer).expect("texts and numbers are JSON");
         text::print(if self.json { json() } else { answer.to_string() })
     }
@@ -162,8 +161,6 @@ impl Route {
             rules: given.rules.clone().or(settings.rules.rules),
             pvd: given.pvd.clone().or(settings.rules.pvd),
         };
-        let nobody = || Template::default_for("proxy.invalid").expect("it is an authority");
-        let proxy = settings.via.last().map_or_else(nobody, |via| via.templates().0);
-        RuleSetup::from(rules).read(&proxy)
+        RuleSetup::from(rules).read(&settings.via)
     }
 }

@@ -11,11 +11,15 @@ use tandem_files::{
     pvd::{Document, Expected, LEN_MAX, Origin, PvdError},
     rules,
 };
-use tandem_node::client::{Template, rules::Rules};
+use tandem_node::client::rules::{Rule, Rules};
 use tandem_server::{files::FileError, users::unix};
 use time::OffsetDateTime;
 
-use crate::{config::RuleArg, error::ConfigError, text};
+use crate::{
+    config::{HopVia, RuleArg},
+    error::ConfigError,
+    text,
+};
 
 /// Flags, and keys of a file.
 #[derive(Debug, Default, clap::Args)]
@@ -41,8 +45,8 @@ pub(crate) struct RuleSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_RULES", help_heading = "Local proxy")]
     pub(crate) rules: Option<PathBuf>,
 
-    /// File with what the proxy tells of itself (JSON, draft-ietf-intarea-proxy-config), whose rules come last;
-    /// `tandem up` fetches it
+    /// File with the proxy's configuration document (PvD, draft-ietf-intarea-proxy-config), which `tandem up` fetches;
+    /// its rules come last
     #[arg(long, value_name = "FILE", env = "TANDEM_PVD", help_heading = "Local proxy")]
     pub(crate) pvd: Option<PathBuf>,
 }
@@ -70,8 +74,8 @@ impl RuleSetup {
         self.rule.is_empty() && self.rules.is_none() && self.pvd.is_none()
     }
 
-    /// The rules, with those of the files. `proxy`: the proxy of the tunnel. `None`: everything goes through it.
-    pub(crate) fn read(&self, proxy: &Template) -> Result<Option<Rules>, ConfigError> {
+    /// The rules, with those of the files. `via`: the proxies of the tunnel. `None`: everything goes through it.
+    pub(crate) fn read(&self, via: &[HopVia]) -> Result<Option<Rules>, ConfigError> {
         if self.is_empty() {
             return Ok(None);
         }
@@ -79,16 +83,16 @@ impl RuleSetup {
         if let Some(file) = &self.rules {
             own.extend(read_rules(file)?);
         }
-        let document = self.pvd.as_deref().map(|file| read_document(file, proxy)).transpose()?;
+        let proxy = via.last().map(|via| Origin::of(&via.templates().0));
+        let document = self.pvd.as_deref().map(|file| read_document(file, proxy.as_slice()));
+        let document = document.transpose()?;
         let document = document.flatten().map(|document| document.rules).unwrap_or_default();
         Ok(Some(Rules { own, document, ..Rules::default() }))
     }
 }
 
 /// The rules of a file.
-pub(crate) fn read_rules(
-    file: &Path,
-) -> Result<Vec<tandem_node::client::rules::Rule>, ConfigError> {
+fn read_rules(file: &Path) -> Result<Vec<Rule>, ConfigError> {
     let text = read(file, RULES_LEN_MAX)?;
     let text = String::from_utf8_lossy(&text);
     rules::parse(&text).map_err(|Fault { line, reason }| {
@@ -100,12 +104,11 @@ pub(crate) fn read_rules(
 /// The most bytes of a file with rules: a guard against naming the wrong file.
 const RULES_LEN_MAX: u64 = 1_000_000;
 
-/// Reads a document of this proxy. One that has expired has no effect.
-fn read_document(file: &Path, proxy: &Template) -> Result<Option<Document>, ConfigError> {
+/// Reads the configuration document of the proxy with this origin. One that has expired has no effect.
+fn read_document(file: &Path, origins: &[Origin]) -> Result<Option<Document>, ConfigError> {
     let text = read(file, LEN_MAX as u64)?;
-    let origins = [Origin::of(proxy)];
-    // Whoever has put the file there says that it is of this proxy.
-    let expected = Expected { host: None, origins: &origins, now: now() };
+    // The user has named the file, and so says that it is the document of this proxy.
+    let expected = Expected { host: None, origins, now: now() };
     match Document::parse(&text, expected) {
         Ok(document) => Ok(Some(document)),
         Err(error @ PvdError::Expired { .. }) => {

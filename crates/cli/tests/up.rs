@@ -229,7 +229,12 @@ fn documents_of_a_server_that_cannot_be_used_are_told() {
     fails(&document("").replace("2099", "2019"), &["expired at 2019-01-01"]);
     fs::remove_file(scene.path("root/.well-known/pvd")).unwrap();
     fs::create_dir(scene.path("root/.well-known/pvd")).unwrap();
-    self::fails(&scene, (&line, TOKEN), 1, &["elsewhere", "no redirect is followed"]);
+    self::fails(
+        &scene,
+        (&line, TOKEN),
+        1,
+        &["redirects the request", "such redirects are not followed"],
+    );
 }
 
 /// The fingerprint of the only certificate in a PEM file, as the program prints fingerprints.
@@ -291,7 +296,7 @@ fn the_rules_of_the_user_come_before_those_of_the_proxy() {
     for (target, words) in [
         ("a.inside.example", "goes through the tunnel: rule proxy=*.inside.example of the proxy"),
         ("www.inside.example:80", "is refused: your rule refuse=www.inside.example"),
-        ("elsewhere.example", "goes directly: rule direct=* of the proxy's document"),
+        ("elsewhere.example", "goes directly: rule direct=* of the proxy's configuration document"),
         ("10.1.1.1", "goes directly: it is in the network of this machine"),
         ("10.9.1.1:22", "goes through the tunnel: your rule proxy=10.9.0.0/16:22"),
         ("127.0.0.1", "goes directly: it is this machine itself"),

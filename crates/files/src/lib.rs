@@ -7,7 +7,7 @@
 //! | [`fleet`] | what all machines of a fleet have (TOML) |
 //! | [`tokens`] | the tokens of clients, one on a line |
 //! | [`pair`] | the file by which one end of a pair knows the other |
-//! | [`pvd`] | what a proxy tells of itself (JSON) |
+//! | [`pvd`] | the configuration document of a proxy (PvD, JSON) |
 //! | [`rules`] | the rules for what goes through a tunnel, one on a line |
 //! | [`download`] | the state of a download that is not complete (JSON) |
 //! | [`takeover`] | what a process tells the one that takes over from it (JSON) |

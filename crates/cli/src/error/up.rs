@@ -10,15 +10,15 @@ use crate::link::LinkError;
 /// Why `tandem up`, `down` or `status` fails. No error shows a link, which may have a token.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpError {
-    /// What was named is no link.
+    /// The text begins like a link and is none.
     #[error("the link cannot be used: {0}")]
     Link(LinkError),
-    /// What was named is no proxy.
+    /// The text names no proxy.
     #[error(
         "{0} is no proxy; allowed: a name such as proxy.example, HOST:PORT, an https URL, or a tandem:// link"
     )]
     Name(StrangerText),
-    /// There is no home.
+    /// The environment names no folder for the configuration of the user.
     #[error("there is no place for the setup: XDG_CONFIG_HOME or HOME has to be an absolute path")]
     NoHome,
     /// Nothing was named, and nothing is set up.
@@ -43,9 +43,10 @@ pub(crate) enum UpError {
         /// The one that was named.
         new: String,
     },
-    /// What the proxy tells of itself cannot be used.
+    /// The proxy's configuration document cannot be used.
     #[error(
-        "what {proxy} tells of itself at /.well-known/pvd cannot be used: {error}; --no-pvd goes without it"
+        "the configuration document (PvD) of {proxy} cannot be used: {error}; with --no-pvd, `tandem up` does not ask \
+         for it"
     )]
     Document {
         /// The proxy.
@@ -53,9 +54,10 @@ pub(crate) enum UpError {
         /// The error.
         error: PvdError,
     },
-    /// What the proxy tells of itself is said to be elsewhere.
+    /// The proxy answers the request for its configuration document with a redirect.
     #[error(
-        "{proxy} says that what it tells of itself is elsewhere, and no redirect is followed there; --no-pvd goes without it"
+        "{proxy} redirects the request for its configuration document (PvD), and such redirects are not followed; with \
+         --no-pvd, `tandem up` does not ask for it"
     )]
     Redirected {
         /// The proxy.
@@ -69,9 +71,9 @@ pub(crate) enum UpError {
         /// The proxy.
         proxy: String,
     },
-    /// The token has a form that no token has.
+    /// The text does not have the form of a token.
     #[error(
-        "this is no token: it has 16 to 8192 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end"
+        "this is no token: a token has 16 to 8192 characters out of A-Z a-z 0-9 - . _ ~ + / and = at the end"
     )]
     TokenForm,
     /// The proxy does not accept the token.
@@ -95,7 +97,9 @@ pub(crate) enum UpError {
         process: i32,
     },
     /// A command of systemd failed.
-    #[error("`systemctl --user {command}` failed: {reason}; --foreground goes without systemd")]
+    #[error(
+        "`systemctl --user {command}` failed: {reason}; --foreground runs the client without systemd"
+    )]
     Systemctl {
         /// The command.
         command: String,
@@ -105,12 +109,12 @@ pub(crate) enum UpError {
     /// The client does not begin.
     #[error("the client did not begin within {seconds} s; `journalctl --user -u {unit}` says why")]
     NotBegun {
-        /// How long was waited.
+        /// For how long `tandem up` has waited.
         seconds: u64,
         /// The unit.
         unit: &'static str,
     },
-    /// There is no tunnel, as the output has said.
+    /// There is no tunnel. The output of `tandem status` says why.
     #[error("there is no tunnel")]
     NotUp,
     /// The terminal or the standard input cannot be read.

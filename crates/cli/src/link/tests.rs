@@ -21,7 +21,13 @@ fn parts(link: &Link) -> Parts<'_> {
     let authority = link.authority();
     let authority =
         known.into_iter().find(|it| *it == authority).expect("an authority of the table");
-    (link.name(), token, authority, link.secret_path(), link.fingerprint() == Some(fingerprint()))
+    (
+        link.name(),
+        token,
+        authority,
+        link.secret_path.as_deref(),
+        link.fingerprint() == Some(fingerprint()),
+    )
 }
 
 #[test]

@@ -100,15 +100,15 @@ pub(crate) struct ProxySettings {
     #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE", help_heading = "Tunnel")]
     template: Option<Via>,
 
-    /// JSON file with what the proxy tells of itself at /.well-known/pvd, from which `tandem up` sets clients up
-    /// [default: the usual templates; nothing with --template]
+    /// JSON file with the configuration document (PvD) that the proxy serves at /.well-known/pvd, and with which
+    /// `tandem up` sets clients up [default: one with the usual templates; none with --template]
     ///
     /// Everybody can read it. Its keys are those of draft-ietf-intarea-proxy-config, for example rules for what clients
     /// send through this proxy. The proxy adds identifier, expires and prefixes if they are missing.
     #[arg(long, value_name = "FILE", env = "TANDEM_PVD", help_heading = "Tunnel")]
     pvd: Option<PathBuf>,
 
-    /// Tell nothing at /.well-known/pvd
+    /// Serve no configuration document (PvD)
     #[arg(long, value_name = "BOOL", env = "TANDEM_NO_PVD", help_heading = "Tunnel",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     no_pvd: Option<bool>,

@@ -128,6 +128,14 @@ fn read(json: &[u8]) -> Result<Shown, StrangerText> {
     Ok(shown.map_err(|error| error.to_string())?)
 }
 
+/// The answer of a client of ours. `None`: another program has answered.
+pub(crate) fn read_client(json: &[u8]) -> Option<ClientNow> {
+    match read(json) {
+        Ok(Shown::Client(now)) => Some(*now),
+        Ok(Shown::Server(_)) | Err(_) => None,
+    }
+}
+
 /// Whether all texts in an answer can be shown as they are. The parser limits the depth of an answer.
 fn is_printable(value: &Value) -> bool {
     let is_shown = |text: &str| StrangerText::new(text).to_string() == text;

@@ -1,7 +1,8 @@
-//! Where a setup is: a folder that is written whole, and then takes its place at once.
+//! The folder of a setup. A new setup is written into a folder of its own, and then takes the place of the old one at
+//! once.
 //!
-//! `current` is a link to the folder of the setup that is in force. A new setup is written into a folder of its own,
-//! and the link then changes in one step. Whenever the program is interrupted, the old setup or the new one is whole.
+//! `current` is a link to the folder of the setup that is in force, and the link changes in one step. Whenever the
+//! program is interrupted, the old setup or the new one is whole.
 
 use std::{
     env,
@@ -14,7 +15,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tandem_server::process::{WriteError, secret};
 
-use crate::error::{CliError, UpError};
+use crate::{
+    error::{CliError, UpError},
+    link::Link,
+};
 
 /// The link to the setup that is in force.
 const CURRENT: &str = "current";
@@ -43,12 +47,30 @@ pub(crate) struct Folder {
 pub(super) struct Kept {
     /// The link of the proxy, with the token if there is one.
     pub(super) link: String,
-    /// Other origins that the document may name.
+    /// The other origins whose proxies may be used.
     pub(super) also: Vec<String>,
     /// Where programs find the client.
     pub(super) listen: String,
-    /// Whether the document of the proxy is used.
+    /// Whether the proxy is asked for its configuration document.
     pub(super) has_document: bool,
+}
+
+impl Kept {
+    /// The link. `None`: it is broken.
+    pub(super) fn link(&self) -> Option<Link> {
+        self.link.parse().ok()
+    }
+}
+
+/// The folder that a variable of the environment names, if it is set to an absolute path. The XDG Base Directory
+/// Specification ignores relative ones.
+pub(super) fn absolute(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).map(PathBuf::from).filter(|it| it.is_absolute())
+}
+
+/// The folder of the user's configurations (XDG Base Directory Specification).
+pub(super) fn config_home() -> Option<PathBuf> {
+    absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))
 }
 
 /// A setup as texts of files.
@@ -59,12 +81,9 @@ pub(super) struct Setup {
 }
 
 impl Folder {
-    /// That of the user who runs the program (XDG Base Directory Specification).
+    /// That of the user who runs the program.
     pub(crate) fn of_user() -> Result<Self, UpError> {
-        let absolute =
-            |name: &str| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
-        let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
-        Ok(Self { path: base.ok_or(UpError::NoHome)?.join("tandem") })
+        Ok(Self { path: config_home().ok_or(UpError::NoHome)?.join("tandem") })
     }
 
     /// The configuration of the client that is set up.
@@ -79,8 +98,7 @@ impl Folder {
 
     /// Where the client that is set up shows what it does. `None`: no path is short enough for a socket.
     pub(super) fn socket(&self) -> Option<PathBuf> {
-        let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let runtime = runtime.filter(|it| it.is_absolute() && it.is_dir());
+        let runtime = absolute("XDG_RUNTIME_DIR").filter(|it| it.is_dir());
         let socket = runtime.as_ref().unwrap_or(&self.path).join("tandem-client.sock");
         (socket.as_os_str().len() <= SOCKET_PATH_MAX).then_some(socket)
     }
@@ -101,7 +119,7 @@ impl Folder {
         }
     }
 
-    /// Whether this setup is in force. A document that only expires at another time is the same.
+    /// Whether this setup is in force. It does not matter when the configuration document expires.
     pub(super) fn has(&self, setup: &Setup) -> bool {
         let current = self.current();
         let has = |(name, text): &(&str, String)| {
@@ -142,7 +160,7 @@ impl Folder {
     /// Lets the link `current` lead to the folder with this name.
     fn switch(&self, name: &OsStr) -> Result<(), CliError> {
         let (next, current) = (self.path.join(NEXT), self.current());
-        remove_file(&next)?;
+        gone(&next, fs::remove_file(&next))?;
         symlink(name, &next).map_err(CliError::write(&next))?;
         fs::rename(&next, &current).map_err(CliError::write(&current))
     }
@@ -163,7 +181,7 @@ impl Folder {
             let name = entry.file_name();
             let is_setup = name.to_string_lossy().starts_with(SETUP);
             if is_setup && Some(name.as_os_str()) != kept {
-                remove(&entry.path())?;
+                gone(&entry.path(), fs::remove_dir_all(entry.path()))?;
             }
         }
         Ok(())
@@ -171,12 +189,13 @@ impl Folder {
 
     /// Removes the setup and its token. The rules of the user stay.
     pub(super) fn forget(&self) -> Result<(), CliError> {
-        remove_file(&self.current())?;
+        let current = self.current();
+        gone(&current, fs::remove_file(&current))?;
         self.remove_others(None)
     }
 }
 
-/// Whether two documents say the same, but for the time when they expire.
+/// Whether two configuration documents say the same, but for the time when they expire.
 fn is_same(one: &str, other: &str) -> bool {
     let without_expiry = |text: &str| {
         let mut document: serde_json::Map<String, serde_json::Value> =
@@ -187,7 +206,7 @@ fn is_same(one: &str, other: &str) -> bool {
     without_expiry(one).is_some_and(|one| Some(one) == without_expiry(other))
 }
 
-/// What the file with the rules of the user has at first.
+/// The text with which the file of the user's rules begins.
 const RULES_TEXT: &str = "\
 # Your rules for what goes through the tunnel, one on a line; the first that matches decides, before the rules of the
 # proxy. `tandem up` keeps this file, and `tandem route HOST:PORT` says what becomes of a target. Examples:
@@ -196,18 +215,10 @@ const RULES_TEXT: &str = "\
 #   refuse=ads.example
 ";
 
-fn remove(folder: &Path) -> Result<(), CliError> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(CliError::write(folder)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn remove_file(file: &Path) -> Result<(), CliError> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CliError::write(file)(error)),
+/// Whether something is removed now. It need not have been there.
+fn gone(path: &Path, removed: io::Result<()>) -> Result<(), CliError> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CliError::write(path)(error)),
         _ => Ok(()),
     }
 }

@@ -7,24 +7,31 @@ mod service;
 mod status;
 mod token;
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use tandem_files::pvd::Origin;
 use tandem_node::{error::ClientError, proxy::Token};
-use tandem_server::{files::tokens, process};
+use tandem_server::{
+    files::{FileError, tokens},
+    process,
+};
 
 pub(crate) use self::status::Status;
 use self::{
     folder::Folder,
-    plan::{Plan, Wanted},
+    plan::{Offer, Plan},
     service::Systemd,
 };
 use crate::{
     config::ListenAddr,
-    error::{CliError, TransferError, UpError},
+    error::{CliError, ConfigError, TransferError, UpError},
     link::Link,
     text,
+    tls::ClientTlsSetup,
 };
+
+/// Where programs find the client, unless the user says it.
+const LISTEN: &str = "127.0.0.1:1080";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,14 +48,14 @@ Examples:
 
 /// Set up a client for a proxy of which only the name or a link is known, and run it.
 ///
-/// It asks the proxy what it offers (draft-ietf-intarea-proxy-config), asks for the token and tests it, keeps both in
-/// ~/.config/tandem, and starts the client: as a unit of the user's systemd if there is one, else in this terminal.
-/// Nothing is written if the proxy does not answer or does not accept the token.
+/// It fetches the proxy's configuration document (PvD, draft-ietf-intarea-proxy-config), asks for the token and tests it,
+/// keeps both in ~/.config/tandem, and starts the client: as a unit of the user's systemd if there is one, else in this
+/// terminal. Nothing is written if the proxy does not answer or does not accept the token.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Up {
-    /// Proxy: a name, HOST:PORT, an https URL, or a tandem:// link, which - reads from the standard input; without one,
-    /// what is set up starts again
+    /// Proxy: a name, HOST:PORT, an https URL, or a tandem:// link; - reads it from the terminal or the standard input,
+    /// and without one, the client that is set up starts again
     #[arg(value_name = "NAME|LINK", hide_possible_values = true)]
     name: Option<Secretive>,
 
@@ -72,16 +79,16 @@ pub(crate) struct Up {
     #[arg(long)]
     replace: bool,
 
-    /// Also use a proxy of this origin, as HOST or HOST:PORT, if the document names it; repeatable
+    /// Also use a proxy of this origin, as HOST or HOST:PORT, if the configuration document names it; repeatable
     #[arg(long, value_name = "ORIGIN")]
     also: Vec<Origin>,
 
-    /// Do not ask the proxy what it tells of itself
+    /// Do not ask the proxy for its configuration document (PvD); use the usual template
     #[arg(long)]
     no_pvd: bool,
 }
 
-/// An argument that may have a token, so that nothing shows it.
+/// An argument that may contain a token, so that no debug output shows it.
 #[derive(Clone)]
 struct Secretive(String);
 
@@ -101,13 +108,9 @@ impl Up {
     /// Sets up and runs.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let folder = Folder::of_user()?;
-        // What is in force may be broken; it is then replaced.
+        // With --replace, a setup that cannot be read counts as none.
         let kept = if self.replace { folder.kept().unwrap_or_default() } else { folder.kept()? };
-        let old = kept.as_ref().map(|kept| (kept, kept.link.parse::<Link>()));
-        let old = match old {
-            Some((kept, Ok(link))) => Some((kept, link)),
-            Some((_, Err(_))) | None => None,
-        };
+        let old = kept.as_ref().and_then(|kept| Some((kept, kept.link()?)));
         let named = match &self.name {
             Some(Secretive(name)) if name == "-" => Some(parse_name(&token::ask_link()?)?),
             Some(Secretive(name)) => Some(parse_name(name)?),
@@ -116,7 +119,7 @@ impl Up {
         let (link, before) = match (named, old) {
             (None, None) => return Err(UpError::NoSetup.into()),
             (None, Some((kept, link))) => (link.clone(), Some((kept, link))),
-            (Some(link), Some((kept, old))) if is_same(&link, &old) => (link, Some((kept, old))),
+            (Some(link), Some((kept, old))) if link.via() == old.via() => (link, Some((kept, old))),
             (Some(link), Some((_, old))) if !self.replace => {
                 let (old, new) = (old.authority(), link.authority());
                 return Err(UpError::OtherProxy { old, new }.into());
@@ -129,13 +132,13 @@ impl Up {
         let (token, answer_ms) = runtime.block_on(self.token(&plan, &offer))?;
         drop(runtime);
         let proxy = plan.link.authority();
-        let setup = plan.setup(&offer, token.as_ref(), folder.socket().as_deref())?;
+        let socket = folder.socket();
+        let setup = plan.setup(&offer, token.as_ref(), socket.as_deref());
         for line in offer.said() {
             text::say(line);
         }
         let systemd = Systemd::of_user().filter(|_| !self.foreground);
         let is_as_before = folder.has(&setup);
-        let socket = folder.socket();
         let running = service::process_at(socket.as_deref());
         let is_unit = systemd.as_ref().is_some_and(Systemd::is_active);
         if let Some(process) = running.filter(|_| !is_unit) {
@@ -165,7 +168,7 @@ impl Up {
         ))
     }
 
-    /// What the proxy is asked, and how.
+    /// What the user wants, with the files read. `before`: the setup of the same proxy that is in force.
     fn plan(
         &self,
         link: Link,
@@ -173,41 +176,54 @@ impl Up {
         folder: &Folder,
     ) -> Result<Plan, CliError> {
         let (kept, old) = before.unzip();
-        let also = kept
-            .filter(|_| self.also.is_empty())
-            .map(|kept| kept.also.iter().filter_map(|origin| origin.parse().ok()).collect());
-        let listen = kept.and_then(|kept| kept.listen.parse().ok());
-        let old_ca = folder.current().join("ca.pem");
-        let old_ca = Some(old_ca).filter(|file| kept.is_some() && file.exists());
+        let also = match kept {
+            Some(kept) if self.also.is_empty() => {
+                kept.also.iter().filter_map(|origin| origin.parse().ok()).collect()
+            }
+            _ => self.also.clone(),
+        };
+        let kept_listen = || kept.and_then(|kept| kept.listen.parse().ok());
+        let listen = match self.listen.or_else(kept_listen) {
+            Some(listen) if !listen.is_loopback() => {
+                return Err(ConfigError::OpenLocalProxy { listen: listen.0 }.into());
+            }
+            Some(listen) => listen,
+            None => LISTEN.parse().expect("it is an address"),
+        };
         // A link that has no fingerprint of its own means the certificate that was known before.
         let fingerprint = link.fingerprint().or(old.as_ref().and_then(Link::fingerprint));
+        let link = match fingerprint {
+            Some(fingerprint) => link.with_fingerprint(fingerprint),
+            None => link,
+        };
+        let old_ca = folder.current().join("ca.pem");
+        let old_ca = Some(old_ca).filter(|file| kept.is_some() && file.exists());
         let ca = self.ca.clone().or(old_ca).filter(|_| fingerprint.is_none());
+        let tls = ClientTlsSetup::of_proxy(ca.iter().cloned().collect(), fingerprint).read()?;
+        let ca = ca.map(|file| {
+            let text = fs::read_to_string(&file);
+            text.map_err(|error| ConfigError::from(FileError::Unreadable { file, error }))
+        });
         let given = match &self.token_file {
             Some(file) => Some(tokens::read_first(file)?),
             None => link.token().cloned(),
         };
-        let is_given = given.is_some();
-        let token = given.or_else(|| old.as_ref()?.token().cloned());
-        Plan::new(Wanted {
+        Ok(Plan {
+            is_token_given: given.is_some(),
+            token: given.or_else(|| old.as_ref()?.token().cloned()),
             link,
-            fingerprint,
-            token,
-            is_token_given: is_given,
-            ca,
-            also: also.unwrap_or_else(|| self.also.clone()),
-            listen: self.listen.or(listen),
+            ca: ca.transpose()?,
+            also,
+            listen,
             has_document: !self.no_pvd
                 && (self.name.is_some() || kept.is_none_or(|kept| kept.has_document)),
+            tls,
         })
     }
 
     /// The token, which the proxy has accepted, and how long it took to answer in milliseconds. It is asked for only if
     /// the proxy wants one and none is known.
-    async fn token(
-        &self,
-        plan: &Plan,
-        offer: &plan::Offer,
-    ) -> Result<(Option<Token>, f64), CliError> {
+    async fn token(&self, plan: &Plan, offer: &Offer) -> Result<(Option<Token>, f64), CliError> {
         let proxy = plan.link.authority();
         let known = plan.token.clone();
         match plan.test(offer, known.clone()).await {
@@ -232,12 +248,6 @@ impl Up {
 fn is_refusal(error: &CliError) -> bool {
     let CliError::Transfer(TransferError::Client { error }) = error else { return false };
     matches!(error, ClientError::Refused { status: 401 | 407, .. })
-}
-
-/// Whether two links are of the same proxy.
-fn is_same(one: &Link, other: &Link) -> bool {
-    (one.host(), one.port()) == (other.host(), other.port())
-        && one.secret_path() == other.secret_path()
 }
 
 /// A proxy as a person names it.

@@ -12,6 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tandem_node::StrangerText;
 
+use super::folder::{absolute, config_home};
 use crate::error::{CliError, UpError};
 
 /// The name of the unit.
@@ -35,12 +36,8 @@ pub(super) struct Systemd {
 impl Systemd {
     /// That of the user, if there is one that answers.
     pub(super) fn of_user() -> Option<Self> {
-        let absolute =
-            |name: &str| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
-        absolute("XDG_RUNTIME_DIR")?;
-        let base =
-            absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-        let systemd = Self { unit: base.join("systemd/user").join(UNIT) };
+        absolute("XDG_RUNTIME_DIR")?; // `systemctl` finds it there
+        let systemd = Self { unit: config_home()?.join("systemd/user").join(UNIT) };
         Self::ctl(&["show-environment"]).is_ok().then_some(systemd)
     }
 

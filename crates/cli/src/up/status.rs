@@ -3,22 +3,19 @@
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::Value;
 use tandem_net::admin::{Address, get};
-use tandem_node::StrangerText;
 use tandem_server::{
     admin::client::{ClientNow, ClientState},
     process,
 };
 
 use super::{
-    folder::Folder,
+    folder::{Folder, Kept},
     service::{self, Systemd},
 };
 use crate::{
     error::{CliError, UpError},
-    link::Link,
-    text,
+    text, top,
 };
 
 /// Show what `tandem up` has set up, and whether it works.
@@ -56,11 +53,11 @@ impl Status {
         let client = match (process, socket) {
             (Some(_), Some(socket)) => {
                 let answer = process::runtime()?.block_on(get(&Address::Unix(socket), "/api/now"));
-                answer.ok().and_then(|json| read(&json))
+                answer.ok().and_then(|json| top::read_client(&json))
             }
             _ => None,
         };
-        let link = kept.as_ref().and_then(|kept| kept.link.parse::<Link>().ok());
+        let link = kept.as_ref().and_then(Kept::link);
         let seen = Seen {
             proxy: link.map(|link| link.authority()),
             listen: kept.map(|kept| kept.listen),
@@ -72,14 +69,6 @@ impl Status {
         text::print(if self.json { json() } else { seen.to_string() })?;
         if seen.is_up() { Ok(()) } else { Err(UpError::NotUp.into()) }
     }
-}
-
-/// What a client says, if a terminal can show it: another program may listen there.
-fn read(json: &[u8]) -> Option<ClientNow> {
-    let value: Value = serde_json::from_slice(json).ok()?;
-    let now: ClientNow = serde_json::from_value(value).ok()?;
-    let is_shown = |text: &str| StrangerText::new(text).to_string() == text;
-    now.error.as_deref().is_none_or(is_shown).then_some(now)
 }
 
 impl Seen {

@@ -1,32 +1,21 @@
-//! Where a token comes from: a terminal without an echo, or the first line of the standard input.
-
-use std::io::{self, BufRead, IsTerminal, Read};
+//! Asks for a token or a link.
 
 use tandem_node::proxy::Token;
 
-use crate::error::UpError;
+use crate::{ask, error::UpError};
 
 /// The most bytes of a line of the standard input: more than the longest link.
 const LINE_MAX: u64 = 40_000;
 
 /// Asks for the token of a proxy. `None`: nothing was given.
 pub(super) fn ask(proxy: &str) -> Result<Option<Token>, UpError> {
-    parse(&read(&format!("Token for {proxy}: "))?)
+    let line = ask::line(&format!("Token for {proxy}: "), LINE_MAX).map_err(UpError::Input)?;
+    parse(&line)
 }
 
 /// Asks for a link, which may have a token.
 pub(super) fn ask_link() -> Result<String, UpError> {
-    read("Link: ")
-}
-
-/// A line of the terminal without an echo, or of the standard input.
-fn read(prompt: &str) -> Result<String, UpError> {
-    if io::stdin().is_terminal() {
-        return rpassword::prompt_password(prompt).map_err(UpError::Input);
-    }
-    let mut line = String::new();
-    let read = io::stdin().lock().take(LINE_MAX).read_line(&mut line);
-    read.map(|_| line).map_err(UpError::Input)
+    ask::line("Link: ", LINE_MAX).map_err(UpError::Input)
 }
 
 /// A token, perhaps after the name of a user as in a token file. `None`: nothing.

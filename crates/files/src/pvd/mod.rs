@@ -1,5 +1,5 @@
-//! What a proxy tells of itself: the additional information of a provisioning domain (`PvD`, [RFC 8801 §4.3]) with the
-//! keys of [draft-ietf-intarea-proxy-config], in JSON.
+//! The configuration document of a proxy: the additional information of a provisioning domain (`PvD`,
+//! [RFC 8801 §4.3]) with the keys of [draft-ietf-intarea-proxy-config], in JSON.
 //!
 //! A client takes it from the proxy that its user has named, and believes it no further: the identifier has to be the
 //! name of that proxy, and only proxies of the same origin are used. The rules can only let less through the tunnel.

@@ -159,7 +159,7 @@ pub enum Decider<'a> {
     Own(&'a Rule),
     /// The target is in the network of this host.
     Local,
-    /// A rule of the document of the proxy.
+    /// A rule of the proxy's configuration document.
     Document(&'a Rule),
     /// No rule matches.
     Otherwise,
@@ -177,14 +177,14 @@ pub struct Decision<'a> {
 /// All rules of a client.
 ///
 /// They are asked in this order, and the first that matches decides: this host itself is reached directly; then come
-/// the rules of the user; then the private addresses and names of the network around, which are reached directly; then
-/// the rules of the proxy's document; and then [`Self::otherwise`]. So a document can send no packet to this host or
-/// its network through the tunnel, and cannot change what the user has said.
+/// the rules of the user; then the private addresses and names of the local network, which are reached directly; then
+/// the rules of the proxy's configuration document; and then [`Self::otherwise`]. So a document can send no packet to
+/// this host or its network through the tunnel, and cannot change what the user has said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The rules of the user.
     pub own: Vec<Rule>,
-    /// Those of the document of the proxy.
+    /// Those of the proxy's configuration document.
     pub document: Vec<Rule>,
     /// What becomes of all other targets.
     pub otherwise: Action,
@@ -236,7 +236,7 @@ impl Host {
     fn is_local(&self) -> bool {
         match self {
             Self::Address(address) => LOCAL.iter().any(|net| net.contains(address)),
-            // RFC 6762 §3 and RFC 8375 §4: these names mean something in the network around only. So does one without
+            // RFC 6762 §3 and RFC 8375 §4: these names mean something in the local network only. So does one without
             // a dot.
             Self::Name(name) => {
                 ["local", "home.arpa"].iter().any(|domain| is_below(name, domain))
@@ -246,7 +246,7 @@ impl Host {
     }
 }
 
-/// The addresses that mean something in the network around only: private ones (RFC 1918, RFC 4193), those of a link
+/// The addresses that mean something in the local network only: private ones (RFC 1918, RFC 4193), those of a link
 /// (RFC 3927, RFC 4291), those behind a carrier's NAT (RFC 6598), and those of groups and all hosts.
 const LOCAL: [IpNet; 10] = [
     v4([10, 0, 0, 0], 8),
@@ -280,7 +280,7 @@ pub(super) fn is_this_host(address: IpAddr) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
 
-/// Whether a prefix has addresses of this host or of the network around, which no rule of a document is asked about.
+/// Whether a prefix has addresses of this host or of the local network, which no rule of a document is asked about.
 pub fn is_kept_local(net: &IpNet) -> bool {
     let overlaps = |other: &IpNet| other.contains(net) || net.contains(other);
     LOCAL.iter().any(overlaps)

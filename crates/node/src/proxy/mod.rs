@@ -114,7 +114,7 @@ pub struct ProxyConfig {
     pub template: Template,
     /// The site that the proxy is to everybody who has no right to it. `None`: it tells them that it is a proxy.
     pub site: Option<ProxySite>,
-    /// What the proxy tells of itself to everybody who asks at [`PVD_PATH`].
+    /// The configuration document that everybody can read at [`PVD_PATH`].
     pub pvd: Pvd,
     /// The bounds on what the proxy uses.
     pub limits: Limits,

@@ -1,4 +1,4 @@
-//! What a proxy tells of itself: the document of a provisioning domain (`PvD`, RFC 8801 §4.3) with the keys of
+//! The configuration document of a proxy: that of a provisioning domain (`PvD`, RFC 8801 §4.3) with the keys of
 //! draft-ietf-intarea-proxy-config, from which a client learns the templates and which targets to send.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -21,7 +21,7 @@ const MEDIA_TYPE: &str = "application/pvd+json";
 /// How long a document is valid that does not say it itself. Clients that run for longer ask again.
 const VALID: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// What a proxy tells of itself to everybody who asks.
+/// The configuration document of a proxy, which everybody can read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Pvd {
     /// Nothing: there is no document.
@@ -81,7 +81,7 @@ fn own(facts: &Facts<'_>, tcp: &Template) -> Map<String, Value> {
 }
 
 impl Proxy {
-    /// Replaces what the proxy tells of itself.
+    /// Replaces the configuration document.
     pub fn set_pvd(&mut self, pvd: Pvd) {
         self.pvd = pvd;
     }

@@ -82,7 +82,7 @@ pub enum FileError {
         /// What is wrong.
         reason: &'static str,
     },
-    /// The document that a proxy tells of itself cannot be used.
+    /// The configuration document of a proxy (PvD) cannot be used.
     #[error("{}: {error}", file.display())]
     Pvd {
         /// Which file.

@@ -1,4 +1,4 @@
-//! The document that a proxy tells of itself, as its operator has written it.
+//! The configuration document of a proxy (PvD), as its operator has written it.
 
 use std::{fs, path::Path};
 

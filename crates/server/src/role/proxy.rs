@@ -70,10 +70,10 @@ pub struct ProxyRole {
     /// Its URI template.
     #[serde_as(as = "DisplayFromStr")]
     pub template: Template,
-    /// The document that it tells of itself. `None`: its own templates, if they are the usual ones.
+    /// Its configuration document (PvD). `None`: one with its own templates, if they are the usual ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvd: Option<PathBuf>,
-    /// Whether it tells nothing of itself.
+    /// Whether it serves no configuration document.
     pub no_pvd: bool,
     /// How long open flows may go on after its end has begun.
     pub drain: HumanDuration,
@@ -128,8 +128,8 @@ impl ProxyRole {
         self.users.access_setting().or(client_ca).or(secret_path)
     }
 
-    /// What it tells of itself. A template that is not the usual one may be a secret, so that only the operator tells
-    /// it.
+    /// Its configuration document. A template that is not the usual one may be a secret, so that no document has it
+    /// unless the operator has written one.
     fn pvd(&self) -> Result<Pvd, FileError> {
         match &self.pvd {
             _ if self.no_pvd => Ok(Pvd::Nothing),
@@ -285,7 +285,7 @@ impl Role for ProxyRole {
         let access = self.users.access()?;
         running.users.set_rules(self.users.rules()?);
         let pvd = self.pvd()?;
-        let what = self.pvd.as_ref().map(|_| "PvD document");
+        let what = self.pvd.as_ref().map(|_| "configuration document");
         let change = Arc::new(move |proxy: &mut Proxy| {
             proxy.set_access(access.clone());
             proxy.set_pvd(pvd.clone());
