@@ -503,7 +503,7 @@ impl Tcp {
                 self.associations.forget(id);
             }
             (Source::Ahead(_) | Source::Udp(_) | Source::Own(_), _) => {
-                impossible("no rule is asked about the flows of these")
+                impossible::<()>("no rule is asked about the flows of these");
             }
         }
     }
