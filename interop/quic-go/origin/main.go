@@ -2,8 +2,8 @@
 // bytes at first, even if the client accepts only smaller ones, and grow by path MTU discovery. The
 // answer to a POST is the SHA-256 of the received body.
 //
-// With -ech NAME it takes an Encrypted ClientHello under this public name, and prints the configurations that belong in
-// HTTPS records.
+// With -hybrid it knows no key exchange but X25519MLKEM768. With -ech NAME it takes an Encrypted
+// ClientHello under this public name, and prints the configurations that belong in HTTPS records.
 package main
 
 import (
@@ -30,6 +30,7 @@ func main() {
 	key := flag.String("key", "", "private key in PEM")
 	listen := flag.String("listen", "127.0.0.1:0", "address and port")
 	initial := flag.Uint("initial", 1280, "size of packets at the start")
+	hybrid := flag.Bool("hybrid", false, "know no key exchange but X25519MLKEM768")
 	ech := flag.String("ech", "", "public name for an Encrypted ClientHello")
 	replaced := flag.Bool("ech-replaced", false, "print configurations that the server has replaced by others")
 	off := flag.Bool("ech-off", false, "print configurations, and take none")
@@ -44,6 +45,9 @@ func main() {
 		log.Fatal(err)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{pair}}
+	if *hybrid {
+		config.CurvePreferences = []tls.CurveID{tls.X25519MLKEM768}
+	}
 	if *ech != "" {
 		printed, key := newECHKey(*ech, 1)
 		if *replaced {
