@@ -407,7 +407,7 @@ pub enum ClientError {
         /// The cause, if the proxy has told it.
         cause: Option<Cause>,
     },
-    /// A rule of this client refuses the target ([`Rules`](crate::client::Rules)).
+    /// A rule of this client refuses the target ([`Rules`](crate::client::rules::Rules)).
     #[error("a rule of this client refuses {target}")]
     Ruled {
         /// The host and port of the target.
