@@ -82,6 +82,18 @@ pub(crate) enum UpError {
         /// The proxy.
         proxy: String,
     },
+    /// The server answers as if it were no proxy.
+    #[error(
+        "{proxy} answers like a web server (status {status}) and not like a proxy, and nothing was written: check the \
+         name, the port, the secret path and the token. A proxy that is a web site answers so to everybody who has no \
+         right to it"
+    )]
+    NoProxy {
+        /// The server.
+        proxy: String,
+        /// The status of its answer.
+        status: u16,
+    },
     /// A client of an older setup runs in a terminal.
     #[error(
         "a client runs already, as process {process}, and nothing was changed: `tandem down` ends it"
