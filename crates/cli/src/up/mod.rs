@@ -128,7 +128,15 @@ impl Up {
         };
         let plan = self.plan(link, before, &folder)?;
         let runtime = process::runtime()?;
-        let (offer, token, answer_ms) = runtime.block_on(meet(&plan))?;
+        let (offer, token, answer_ms) =
+            runtime.block_on(meet(&plan)).map_err(|error| match error {
+                CliError::Transfer(TransferError::Client { error })
+                    if !matches!(error, ClientError::Interrupted) =>
+                {
+                    UpError::Server { error, is_pinned: plan.link.fingerprint().is_some() }.into()
+                }
+                error => error,
+            })?;
         drop(runtime);
         let proxy = plan.link.authority();
         let socket = folder.socket();
