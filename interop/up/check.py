@@ -207,6 +207,10 @@ def a_range_of_ports_is_one_proxy() -> None:
         # Nothing comes from the blocked port. Outside of the range, the server itself refuses.
         for port, code in ((443, 124), (20101, 1)):
             output("timeout", "2", *ask, "--count", "1", "--via", f"https://198.51.100.1:{port}", code=code)
+        # A client that is given a blocked port and another one takes the other one.
+        both = "https://198.51.100.1:443,https://198.51.100.1:20001"
+        said = output(*ask, "--count", "1", "--via", both)
+        expect("1 answered" in said and "198.51.100.1:20001" in said, f"the client did not choose: {said}")
         # A tunnel by one port stays up while its client gets another address.
         hosts.client.rules(TwoHosts.ASKED)
         hosts.client.set("net.ipv4.conf.all.promote_secondaries", 1)
