@@ -289,12 +289,8 @@ impl Get {
             streams: streams.into(),
             upload: self.upload.map(|Within(size)| size),
             transport: transport.to_node("get", work),
-            ..FetchConfig::new(
-                url.host(),
-                url.port(),
-                url.path(),
-                tls.to_origin(!self.via.is_empty()),
-            )
+            ech: Some(tls.origin.ech.clone()),
+            ..FetchConfig::new(url.host(), url.port(), url.path(), tls.origin.tls.clone())
         };
         let require_mode = self.require_mode.unwrap_or_default();
         let beyond = hops::beyond(self.beyond, &self.via, (mode, require_mode))?;

@@ -6,18 +6,19 @@ use clap::{ArgMatches, builder::Resettable};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
-        WebPkiServerVerifier,
+        EchMode, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
+    sign::{CertifiedKey, SingleCertAndKey},
     version::TLS13,
 };
 use rustls_platform_verifier::Verifier;
 use serde::Serialize;
 use serde_with::{DisplayFromStr, serde_as};
 use sha2::{Digest, Sha256};
-use tandem_node::tls::{self, KeyExchange};
+use tandem_node::tls::EchTls;
 use tandem_server::tls::{pem, provider};
 
 use crate::{error::ConfigError, link::Fingerprint, text};
@@ -128,33 +129,21 @@ impl ClientTlsSetup {
         } else {
             trusting(pem::roots(&self.ca)?)
         };
-        let checked_by = |verifier: Arc<dyn ServerCertVerifier>, key_exchange| {
-            let builder = ClientConfig::builder_with_provider(tls::provider(key_exchange));
-            Ok::<_, ConfigError>(
-                builder
-                    .with_protocol_versions(&[&TLS13])?
-                    .dangerous()
-                    .with_custom_certificate_verifier(verifier),
-            )
-        };
-        let to_origin = |key_exchange| {
-            Ok::<_, ConfigError>(checked_by(verifier.clone(), key_exchange)?.with_no_client_auth())
-        };
-        let origin = to_origin(KeyExchange::Hybrid)?;
-        let origin_behind_tunnel = to_origin(KeyExchange::Classical)?;
         let of_proxy = match self.proxy_sha256 {
             Some(fingerprint) => Arc::new(KeyHolder::of(Trusted::Fingerprint(fingerprint))),
             None => verifier.clone(),
         };
-        let builder = checked_by(of_proxy, KeyExchange::Hybrid)?;
-        let proxy = match (&self.client_cert, &self.client_key) {
+        let identity = match (&self.client_cert, &self.client_key) {
             (Some(cert), Some(key)) => {
-                let chain = pem::certificates(cert)?;
-                builder.with_client_auth_cert(chain, pem::private_key(key)?)?
+                let (chain, key) = (pem::certificates(cert)?, pem::private_key(key)?);
+                Some(CertifiedKey::from_der(chain, key, &provider)?)
             }
-            _ => builder.with_no_client_auth(),
+            _ => None,
         };
-        Ok(ClientTls { proxy, origin, origin_behind_tunnel })
+        Ok(ClientTls {
+            proxy: ServerTrust::new(of_proxy, identity)?,
+            origin: ServerTrust::new(verifier, None)?,
+        })
     }
 
     /// Warns if certificates are not checked.
@@ -171,19 +160,37 @@ impl ClientTlsSetup {
 /// TLS towards both kinds of servers.
 pub(crate) struct ClientTls {
     /// For proxies.
-    pub(crate) proxy: ClientConfig,
+    pub(crate) proxy: ServerTrust,
     /// For origins, which never receive the client's certificate.
-    origin: ClientConfig,
-    /// The same through tunnels. The `ClientHello` fits one packet, from which an origin must learn whether the client
-    /// will report what the tunnel carries.
-    origin_behind_tunnel: ClientConfig,
+    pub(crate) origin: ServerTrust,
 }
 
-impl ClientTls {
-    /// For an origin that is reached through a tunnel or without one.
-    pub(crate) fn to_origin(&self, is_tunnelled: bool) -> ClientConfig {
-        let tls = if is_tunnelled { &self.origin_behind_tunnel } else { &self.origin };
-        tls.clone()
+/// TLS 1.3 towards one kind of servers.
+pub(crate) struct ServerTrust {
+    pub(crate) tls: ClientConfig,
+    /// The same for a server that takes an Encrypted `ClientHello`.
+    pub(crate) ech: EchTls,
+}
+
+impl ServerTrust {
+    fn new(
+        verifier: Arc<dyn ServerCertVerifier>,
+        identity: Option<CertifiedKey>,
+    ) -> Result<Self, rustls::Error> {
+        let identity = identity.map(|identity| Arc::new(SingleCertAndKey::from(identity)));
+        let make = move |ech: Option<EchMode>| {
+            let builder = ClientConfig::builder_with_provider(provider());
+            let builder = match ech {
+                Some(ech) => builder.with_ech(ech)?,
+                None => builder.with_protocol_versions(&[&TLS13])?,
+            };
+            let builder = builder.dangerous().with_custom_certificate_verifier(verifier.clone());
+            Ok::<_, rustls::Error>(match &identity {
+                Some(identity) => builder.with_client_cert_resolver(identity.clone()),
+                None => builder.with_no_client_auth(),
+            })
+        };
+        Ok(Self { tls: make(None)?, ech: EchTls::new(move |ech| make(Some(ech))) })
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::{sync::oneshot, time::timeout};
 use crate::{
     error::{CliError, TransferError, UpError},
     through::run_until,
+    tls::ServerTrust,
 };
 
 /// The type of the document (RFC 8801 §4.3).
@@ -33,7 +34,7 @@ const TIME: Duration = Duration::from_secs(20);
 pub(super) async fn fetch(
     (host, port): (&str, u16),
     (path, token): (&str, Option<&Token>),
-    tls: rustls::ClientConfig,
+    proxy: &ServerTrust,
     limits: Limits,
 ) -> Result<Option<Vec<u8>>, CliError> {
     let mut fields = HeaderMap::from_iter([(header::ACCEPT, MEDIA_TYPE)]);
@@ -42,8 +43,11 @@ pub(super) async fn fetch(
         value.set_sensitive(true);
         fields.insert(header::AUTHORIZATION, value);
     }
-    let fetch =
-        FetchConfig { fields, ..FetchConfig::new(host.to_owned(), port, path.to_owned(), tls) };
+    let fetch = FetchConfig {
+        fields,
+        ech: Some(proxy.ech.clone()),
+        ..FetchConfig::new(host.to_owned(), port, path.to_owned(), proxy.tls.clone())
+    };
     let task = Task::Fetch(Box::new(fetch));
     let node = Client::new(ClientConfig { hops: Vec::new(), task, limits, seed: None });
     let node = node.map_err(TransferError::from)?;
