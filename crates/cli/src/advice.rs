@@ -61,6 +61,39 @@ pub(crate) fn try_this(error: &ClientError) -> String {
     advice.map_or_else(String::new, |advice| format!("; {advice}"))
 }
 
+/// The same for `tandem up`, whose user may have named a server that is no proxy. `is_pinned`: the link has a
+/// fingerprint.
+pub(crate) fn for_setup(error: &ClientError, is_pinned: bool) -> String {
+    let advice = match error {
+        ClientError::Tls { .. } if is_pinned => {
+            "the link is for another certificate: ask the operator of the proxy for a new link; if there is none, somebody \
+             else may answer in the proxy's place"
+        }
+        ClientError::Tls { reason, .. } if is_unknown_issuer(reason.unescaped()) => {
+            "no trusted CA has signed the certificate: give its CA with --ca FILE, or a link with its fingerprint"
+        }
+        ClientError::Refusing { .. } => {
+            "a proxy speaks HTTP/3, over UDP, and no program has this UDP port: check the name and the port; a web server \
+             without HTTP/3 is no proxy"
+        }
+        ClientError::NoAnswer { .. } => {
+            "a proxy speaks HTTP/3, over UDP: check the name and the port, and whether this network lets UDP through; a \
+             web server without HTTP/3 is no proxy"
+        }
+        ClientError::Unsupported { .. } => {
+            "this server speaks HTTP/3, but is no proxy: check the name and the port"
+        }
+        _ => return try_this(error),
+    };
+    format!("; {advice}")
+}
+
+/// Whether the text of rustls says that no trusted CA has signed a certificate.
+fn is_unknown_issuer(reason: &str) -> bool {
+    let reason = reason.to_ascii_lowercase();
+    ["unknownissuer", "badsignature", "bad signature"].iter().any(|words| reason.contains(words))
+}
+
 /// The same for a failure after which the program itself tries again.
 pub(crate) fn while_trying(error: &ClientError) -> String {
     match error {
@@ -108,7 +141,7 @@ fn after_tls(reason: &str) -> &'static str {
         "the certificate has expired: renew it on the server, or use --insecure for a test"
     } else if has("not valid yet") || has("notvalidyet") {
         "the certificate is not valid yet: check the clocks of both sides"
-    } else if has("unknownissuer") || has("badsignature") || has("bad signature") {
+    } else if is_unknown_issuer(&reason) {
         "no trusted CA has signed the certificate: give its CA with --ca FILE, or use --insecure \
          for a test"
     } else if has("not valid for name") || has("notvalidforname") {

@@ -188,7 +188,7 @@ fn what_cannot_be_used_is_told_and_nothing_is_written() {
     fails(&with_ca, "wrong-token-wrong-token\n", 1, &["does not accept this token", "nothing was"]);
     fails(&with_ca, "", 1, &["asks for a token"]);
     fails(&with_ca, "short\n", 2, &["no token", "16 to 8192"]);
-    fails(&format!("up {proxy}"), TOKEN, 1, &["UnknownIssuer", "--ca FILE"]);
+    fails(&format!("up {proxy}"), TOKEN, 1, &["UnknownIssuer", "--ca FILE, or a link"]);
     let link = |rest: &str| format!("up tandem://{rest}");
     fails(&link(&format!("alice:{TOKEN}@")), "", 2, &["no host: is the link cut?"]);
     fails(&link(&format!("alice:{TOKEN}@{proxy}?sha256=abcd")), "", 2, &["sha256 has 4"]);
@@ -196,9 +196,15 @@ fn what_cannot_be_used_is_told_and_nothing_is_written() {
     fails(&link(&format!("alice:wrong-token-wrong-token@{proxy}")), "", 1, &["UnknownIssuer"]);
     let other = "0".repeat(64);
     let pinned = link(&format!("alice:{TOKEN}@{proxy}?sha256={other}"));
-    fails(&pinned, "", 1, &["TLS with", "failed"]);
+    fails(&pinned, "", 1, &["TLS with", "failed", "ask the operator", "new link"]);
     fails("up http://proxy.example", "", 2, &["is no proxy", "https URL"]);
-    fails("up 127.0.0.1:1", TOKEN, 1, &["no program listens"]);
+    fails("up 127.0.0.1:1", TOKEN, 1, &["no program listens", "HTTP/3", "no proxy"]);
+    // A server that speaks HTTP/3, and is no proxy.
+    let origin = scene.origin();
+    let no_proxy = format!("up {} --ca origin.pem --foreground", origin.address);
+    let words = ["answers like a web server (status 501)", "not like a proxy", "secret path"];
+    fails(&no_proxy, "", 1, &words);
+    fails(&no_proxy, "wrong-token-wrong-token\n", 1, &words);
     fails("up -", "tandem://alice\n", 1, &["resolve alice"]);
     fails(&format!("{with_ca} --listen 0.0.0.0:0"), TOKEN, 2, &["--proxy-password-file"]);
     let mut homeless = scene.command(["up", "proxy.example"]);

@@ -3,9 +3,9 @@
 use std::{io, path::PathBuf, process::ExitCode};
 
 use tandem_files::pvd::PvdError;
-use tandem_node::StrangerText;
+use tandem_node::{StrangerText, error::ClientError};
 
-use crate::link::LinkError;
+use crate::{advice, link::LinkError};
 
 /// Why `tandem up`, `down` or `status` fails. No error shows a link, which may have a token.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +81,26 @@ pub(crate) enum UpError {
     WrongToken {
         /// The proxy.
         proxy: String,
+    },
+    /// The server cannot be reached, or cannot be trusted, or speaks something else.
+    #[error("{error}{}", advice::for_setup(error, *is_pinned))]
+    Server {
+        /// The error.
+        error: ClientError,
+        /// Whether only one certificate is trusted.
+        is_pinned: bool,
+    },
+    /// The server answers as if it were no proxy.
+    #[error(
+        "{proxy} answers like a web server (status {status}) and not like a proxy, and nothing was written: check the \
+         name, the port, the secret path and the token. A proxy that is a web site answers so to everybody who has no \
+         right to it"
+    )]
+    NoProxy {
+        /// The server.
+        proxy: String,
+        /// The status of its answer.
+        status: u16,
     },
     /// A client of an older setup runs in a terminal.
     #[error(

@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue, header};
 use tandem_files::pvd::LEN_MAX;
 use tandem_net::{Application, DriverOptions};
 use tandem_node::{
@@ -12,6 +12,7 @@ use tandem_node::{
     error::ClientError,
     limits::Limits,
     node::Event,
+    proxy::Token,
 };
 use tokio::{sync::oneshot, time::timeout};
 
@@ -27,16 +28,23 @@ const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/pvd+json")
 /// The longest time for all of it. A proxy on the other side of the world answers within a second.
 const TIME: Duration = Duration::from_secs(20);
 
-/// Fetches the document at this path. `None`: the server has none. One that is longer than allowed is cut after the
-/// first byte that is too much.
+/// Fetches the document at this path, with a token if one is known: a proxy that is a web site to strangers shows it
+/// only to users. `None`: the server has none, or shows none. One that is longer than allowed is cut after the first
+/// byte that is too much.
 pub(super) async fn fetch(
     (host, port): (&str, u16),
-    path: &str,
+    (path, token): (&str, Option<&Token>),
     proxy: &ServerTrust,
     limits: Limits,
 ) -> Result<Option<Vec<u8>>, CliError> {
+    let mut fields = HeaderMap::from_iter([(header::ACCEPT, MEDIA_TYPE)]);
+    let value = token.map(|token| HeaderValue::try_from(format!("Bearer {}", token.reveal())));
+    if let Some(Ok(mut value)) = value {
+        value.set_sensitive(true);
+        fields.insert(header::AUTHORIZATION, value);
+    }
     let fetch = FetchConfig {
-        accept: Some(MEDIA_TYPE),
+        fields,
         ech: Some(proxy.ech.clone()),
         ..FetchConfig::new(host.to_owned(), port, path.to_owned(), proxy.tls.clone())
     };

@@ -10,7 +10,7 @@ mod token;
 use std::{fs, path::PathBuf};
 
 use tandem_files::pvd::Origin;
-use tandem_node::{error::ClientError, proxy::Token};
+use tandem_node::{Cause, error::ClientError, proxy::Token};
 use tandem_server::{
     files::{FileError, tokens},
     process,
@@ -129,8 +129,15 @@ impl Up {
         };
         let plan = self.plan(link, before, &folder)?;
         let runtime = process::runtime()?;
-        let offer = runtime.block_on(plan.ask_for_document())?;
-        let (token, answer_ms) = runtime.block_on(self.token(&plan, &offer))?;
+        let (offer, token, answer_ms) =
+            runtime.block_on(meet(&plan)).map_err(|error| match error {
+                CliError::Transfer(TransferError::Client { error })
+                    if !matches!(error, ClientError::Interrupted) =>
+                {
+                    UpError::Server { error, is_pinned: plan.link.fingerprint().is_some() }.into()
+                }
+                error => error,
+            })?;
         drop(runtime);
         let proxy = plan.link.authority();
         let socket = folder.socket();
@@ -221,34 +228,85 @@ impl Up {
             tls,
         })
     }
+}
 
-    /// The token, which the proxy has accepted, and how long it took to answer in milliseconds. It is asked for only if
-    /// the proxy wants one and none is known.
-    async fn token(&self, plan: &Plan, offer: &Offer) -> Result<(Option<Token>, f64), CliError> {
-        let proxy = plan.link.authority();
-        let known = plan.token.clone();
-        match plan.test(offer, known.clone()).await {
-            Err(error) if is_refusal(&error) => {}
-            result => return result.map(|answer_ms| (known, answer_ms)),
-        }
+/// What the proxy offers, the token that it has accepted, and how long it took to answer in milliseconds. The token is
+/// asked for only if the proxy wants one, or may want one, and none is known.
+async fn meet(plan: &Plan) -> Result<(Offer, Option<Token>, f64), CliError> {
+    let proxy = || plan.link.authority();
+    let known = plan.token.clone();
+    let offer = plan.ask_for_document(known.as_ref()).await?;
+    let error = match plan.test(&offer, known.clone()).await {
+        Ok(answer_ms) => return Ok((offer, known, answer_ms)),
+        Err(error) => error,
+    };
+    let without = match Refusal::of(&error) {
+        None => return Err(error),
         // One that was kept may have been replaced.
-        if known.is_some() && plan.is_token_given {
-            return Err(UpError::WrongToken { proxy }.into());
+        Some(refusal) if known.is_some() && plan.is_token_given => {
+            return Err(refusal.of_token(proxy()).into());
         }
-        let Some(token) = token::ask(&proxy)? else {
-            return Err(UpError::NoToken { proxy }.into());
-        };
-        match plan.test(offer, Some(token.clone())).await {
-            Err(error) if is_refusal(&error) => Err(UpError::WrongToken { proxy }.into()),
-            result => result.map(|answer_ms| (Some(token), answer_ms)),
-        }
+        Some(refusal) => refusal,
+    };
+    if let Refusal::Site(status) = without {
+        text::say(format_args!(
+            "{} answers like a web server (status {status}); if it is a proxy, it shows itself only to who has a token",
+            proxy()
+        ));
+    }
+    let Some(token) = token::ask(&proxy())? else {
+        return Err(without.of_nobody(proxy()).into());
+    };
+    // A proxy that is a web site to strangers shows its document only now.
+    let offer =
+        if offer.has_document() { offer } else { plan.ask_for_document(Some(&token)).await? };
+    match plan.test(&offer, Some(token.clone())).await {
+        Ok(answer_ms) => Ok((offer, Some(token), answer_ms)),
+        Err(error) => Err(match Refusal::of(&error) {
+            Some(refusal) => refusal.of_token(proxy()).into(),
+            None => error,
+        }),
     }
 }
 
-/// Whether a proxy refuses for want of a right token.
-fn is_refusal(error: &CliError) -> bool {
-    let CliError::Transfer(TransferError::Client { error }) = error else { return false };
-    matches!(error, ClientError::Refused { status: 401 | 407, .. })
+/// How a server refuses somebody who may have no right to a proxy.
+#[derive(Clone, Copy)]
+enum Refusal {
+    /// As a proxy: it wants another token.
+    Token,
+    /// As a web server, with this status. It may be a proxy that hides, or none.
+    Site(u16),
+}
+
+impl Refusal {
+    fn of(error: &CliError) -> Option<Self> {
+        let CliError::Transfer(TransferError::Client { error }) = error else { return None };
+        match error {
+            ClientError::Refused { status: 401 | 407, .. } => Some(Self::Token),
+            ClientError::Refused { status, proxy_status: None, .. }
+                if error.cause() == Some(Cause::NotServed) =>
+            {
+                Some(Self::Site(*status))
+            }
+            _ => None,
+        }
+    }
+
+    /// The error for a token that was refused so.
+    const fn of_token(self, proxy: String) -> UpError {
+        match self {
+            Self::Token => UpError::WrongToken { proxy },
+            Self::Site(status) => UpError::NoProxy { proxy, status },
+        }
+    }
+
+    /// The error for somebody without a token.
+    const fn of_nobody(self, proxy: String) -> UpError {
+        match self {
+            Self::Token => UpError::NoToken { proxy },
+            Self::Site(status) => UpError::NoProxy { proxy, status },
+        }
+    }
 }
 
 /// A proxy as a person names it.

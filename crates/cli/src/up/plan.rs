@@ -58,8 +58,8 @@ pub(super) struct Offer {
 }
 
 impl Plan {
-    /// Asks the proxy for its configuration document.
-    pub(super) async fn ask_for_document(&self) -> Result<Offer, CliError> {
+    /// Asks the proxy for its configuration document, with a token if one is known.
+    pub(super) async fn ask_for_document(&self, token: Option<&Token>) -> Result<Offer, CliError> {
         let usual = Template::of_proxy(&self.link.via());
         let usual = usual.map_err(|_| UpError::Name(self.link.authority().into()))?;
         let nothing =
@@ -69,7 +69,7 @@ impl Plan {
         }
         let (place, path) = ((self.link.host(), self.link.port()), self.link.path() + pvd::PATH);
         let limits = hops::limits(None, None, None);
-        let body = document::fetch(place, &path, &self.tls.proxy, limits).await?;
+        let body = document::fetch(place, (&path, token), &self.tls.proxy, limits).await?;
         let Some(body) = body else { return Ok(nothing(usual)) };
         let refused = |error| UpError::Document { proxy: self.link.authority(), error };
         let mut origins = vec![Origin::of(&usual)];
@@ -155,6 +155,11 @@ impl Plan {
 }
 
 impl Offer {
+    /// Whether the proxy has a configuration document, and shows it.
+    pub(super) const fn has_document(&self) -> bool {
+        self.text.is_some()
+    }
+
     /// What the user should know of it.
     pub(super) fn said(&self) -> Vec<String> {
         let mut lines = Vec::new();

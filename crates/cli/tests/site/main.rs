@@ -1,7 +1,9 @@
 //! A proxy that is a web site: what strangers and users get of it. Strangers must see no difference to an origin.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
+mod document;
 mod hostile;
+mod place;
 mod prober;
 mod probes;
 #[path = "../support/scripted.rs"]
@@ -9,90 +11,18 @@ mod scripted;
 #[path = "../support/mod.rs"]
 mod support;
 mod tcp;
-mod times;
 mod upstream;
 mod users;
 
-use std::{
-    fs,
-    net::{SocketAddr, TcpListener, UdpSocket},
-    os::unix::fs::PermissionsExt,
-    sync::atomic::{AtomicU16, Ordering},
-};
+use std::net::SocketAddr;
 
 use quinn::Endpoint;
-use tokio::runtime::{Builder, Runtime};
 
 use crate::{
+    place::{SECRET, TOKEN, ca, runtime, scene, servers, write_secret},
     prober::{Probe, Seen, probe},
     support::{Scene, Server},
 };
-
-/// The token of the only user.
-const TOKEN: &str = "0123456789abcdef0123";
-
-/// The secret path of sites that have one.
-const SECRET: &str = "bm90aGluZyB0byBzZWUgaGVyZQ";
-
-fn write_secret(scene: &Scene, name: &str, text: &str) {
-    let path = scene.write(name, text);
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
-}
-
-/// A folder with a site, tokens, a secret path, and a certificate that all servers have.
-fn scene() -> Scene {
-    let scene = Scene::new();
-    scene.write("root/index.html", "<h1>A garden</h1>\n");
-    scene.write("root/folder/index.html", "<h1>A shed</h1>\n");
-    scene.write("root/folder/page.txt", "Tools.\n");
-    scene.write("root/empty", "");
-    scene.write_noise("root/large", 300_000);
-    write_secret(&scene, "tokens", &format!("alice {TOKEN}\n"));
-    write_secret(&scene, "path", &format!("{SECRET}\n"));
-    scene.run("generate certificate dev").succeeds();
-    scene
-}
-
-/// An address of which UDP and TCP are free. The system gives ports above 32767 to clients, so that none of them takes
-/// it in the meantime.
-fn free_address() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(std::process::id() % 10_000).unwrap();
-    loop {
-        let port = 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
-
-/// An origin, and proxies that are the same site. Both serve TCP too.
-fn servers(scene: &Scene, site: &str) -> (Server, Vec<(&'static str, Server)>) {
-    let common = || format!("--listen {} --cert dev/cert.pem --key dev/key.pem", free_address());
-    let origin = scene.serve(&format!("origin {} --root {site} --http1", common()));
-    let proxy = |access: &str| {
-        let common = common();
-        scene.serve(&format!("proxy {common} --site {site} --allow-target 127.0.0.0/8 {access}"))
-    };
-    let proxies = vec![
-        ("tokens", proxy("--token-file tokens")),
-        ("tokens and a secret path", proxy("--token-file tokens --secret-path path")),
-        ("a secret path", proxy("--secret-path path")),
-    ];
-    (origin, proxies)
-}
-
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-fn ca(scene: &Scene) -> Vec<u8> {
-    let pem = fs::read(scene.path("dev/ca.pem")).unwrap();
-    rustls::pki_types::pem::PemObject::from_pem_slice(&pem)
-        .map(|it: rustls::pki_types::CertificateDer<'_>| it.to_vec())
-        .unwrap()
-}
 
 /// Sends a request.
 fn ask(scene: &Scene, server: SocketAddr, request: Vec<u8>) -> Seen {
@@ -117,14 +47,14 @@ fn send(scene: &Scene, server: SocketAddr, request: (Vec<u8>, bool)) -> Seen {
 fn differences(
     scene: &Scene,
     (origin, proxy): (&Server, &Server),
+    probes: &[Probe],
     compared: impl Fn(Seen) -> Seen,
 ) -> (usize, Vec<String>) {
     let ca = ca(scene);
-    let probes = probes::all(SECRET);
     let mut different = Vec::new();
     runtime().block_on(async {
         let endpoint = Endpoint::client(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        for sent in &probes {
+        for sent in probes {
             let (expected, seen) = tokio::join!(
                 probe(&endpoint, &ca, origin.address, sent),
                 probe(&endpoint, &ca, proxy.address, sent)
@@ -157,7 +87,8 @@ fn the_prober_sees_what_a_proxy_without_a_site_tells() {
     let (origin, _) = servers(&scene, "root");
     let common = "--listen 127.0.0.1:0 --cert dev/cert.pem --key dev/key.pem";
     let proxy = scene.serve(&format!("proxy {common} --token-file tokens"));
-    let (probes, different) = differences(&scene, (&origin, &proxy), |seen| seen);
+    let (probes, different) =
+        differences(&scene, (&origin, &proxy), &probes::all(SECRET), |seen| seen);
     assert!(different.len() > probes / 2, "{} of {probes}", different.len());
 }
 
@@ -166,7 +97,11 @@ fn no_probe_tells_a_proxy_from_an_origin() {
     let scene = scene();
     let (origin, proxies) = servers(&scene, "root");
     for (access, proxy) in &proxies {
-        let (probes, different) = differences(&scene, (&origin, proxy), |seen| seen);
+        let mut probes = probes::all(SECRET);
+        if *access != "a secret path" {
+            probes.extend(probes::of_the_document(SECRET)); // otherwise the path is right enough
+        }
+        let (probes, different) = differences(&scene, (&origin, proxy), &probes, |seen| seen);
         assert!(probes >= 40);
         assert!(
             different.is_empty(),

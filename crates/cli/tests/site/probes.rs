@@ -46,6 +46,7 @@ pub(crate) fn extended<'a>(protocol: &'a str, path: &'a str) -> Vec<(&'a str, &'
 const UDP: &str = "/.well-known/masque/udp/192.0.2.1/53/";
 const TCP: &str = "/.well-known/masque/tcp/192.0.2.1/80/";
 const IP: &str = "/.well-known/masque/ip/*/*/";
+const PVD: &str = "/.well-known/pvd";
 
 /// Credentials that are right nowhere, in each form. The first is the Basic form of `alice` and a wrong token.
 const WRONG: [&str; 6] = [
@@ -71,7 +72,7 @@ const PATHS: &[&str] = &[
     UDP,
     TCP,
     IP,
-    "/.well-known/pvd",
+    PVD,
     "/.well-known/tandem-speedtest",
     "/.well-known/tandem-quic-info",
     "/../etc/passwd",
@@ -204,6 +205,26 @@ pub(crate) fn all(secret: &str) -> Vec<Probe> {
     all
 }
 
+/// Requests for the configuration document by who knows the path, and has no right besides.
+pub(crate) fn of_the_document(secret: &str) -> Vec<Probe> {
+    let path = format!("/{secret}{PVD}");
+    let mut all = Vec::new();
+    for path in [&*path, PVD] {
+        for method in ["GET", "HEAD", "POST", "OPTIONS"] {
+            all.push(one(format!("{method} of the document"), headers(&plain(method, path))));
+            for wrong in WRONG {
+                for field in ["authorization", "proxy-authorization"] {
+                    let shown: String = wrong.chars().take(24).collect();
+                    let name = format!("{method} of the document with {field}: {shown}");
+                    all.push(one(name, with(&plain(method, path), &[(field, wrong)])));
+                }
+            }
+        }
+        all.push(one("connect-udp to the document", headers(&extended("connect-udp", path))));
+    }
+    all
+}
+
 /// Wrong credentials.
 fn credentials(all: &mut Vec<Probe>) {
     for wrong in WRONG {
@@ -242,6 +263,10 @@ fn around(all: &mut Vec<Probe>, secret: &str) {
         format!("/{secret}/"),
         format!("/{secret}/.well-known/masque/"),
         format!("//{secret}{UDP}"),
+        format!("/{rest}{PVD}"),
+        format!("/{secret}{PVD}/"),
+        format!("/{secret}{PVD}?a"),
+        format!("//{secret}{PVD}"),
         format!("/{}", "a".repeat(6000)),
     ] {
         let shown: String = path.chars().take(60).collect();

@@ -10,7 +10,13 @@ use std::{
 
 use tandem_wire::qpack::encode_field_section;
 
-use crate::{ask, differences, prober::Seen, probes::headers, scene, servers, support::Scene};
+use crate::{
+    SECRET, ask, differences,
+    prober::Seen,
+    probes::{self, headers},
+    scene, servers,
+    support::Scene,
+};
 
 /// What a server behind a site has got.
 #[derive(Clone, Default)]
@@ -121,7 +127,8 @@ fn no_probe_tells_a_proxy_from_an_origin_before_the_same_server() {
     let (address, _) = server(garden);
     let (origin, proxies) = servers(&scene, &format!("http://{address}"));
     let (access, proxy) = &proxies[1];
-    let (probes, different) = differences(&scene, (&origin, proxy), Seen::with_bodies);
+    let (probes, different) =
+        differences(&scene, (&origin, proxy), &probes::all(SECRET), Seen::with_bodies);
     assert!(
         different.is_empty(),
         "with {access}, {} of {probes}:\n{}",

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use tandem_units::ByteCount;
 use tandem_wire::{Template, Urgency};
 
@@ -105,8 +105,8 @@ pub struct FetchConfig {
     /// The settings of QUIC towards the origin. The MTU applies only without hops. Inside a tunnel
     /// the client uses the size that fits.
     pub transport: Transport,
-    /// The type of representation that is asked for (`Accept`, RFC 9110 §12.5.1). `None`: any.
-    pub accept: Option<HeaderValue>,
+    /// Fields of each request, such as the type of representation that is asked for (`Accept`, RFC 9110 §12.5.1).
+    pub fields: HeaderMap,
     /// Whether reports that arrive as [`Input::TunnelInfo`](crate::node::Input::TunnelInfo) go to the origin. They are
     /// reports on a tunnel on the path that is not this client's. Reports on the client's own tunnels go to the origin
     /// in any case.
@@ -127,7 +127,7 @@ impl FetchConfig {
             tls,
             ech: None,
             transport: Transport::default(),
-            accept: None,
+            fields: HeaderMap::new(),
             relays_feedback: false,
         }
     }

@@ -331,6 +331,9 @@ impl Proxy {
             }
             server::Event::Http(h3::Event::Body(stream)) => {
                 let Some(peer) = self.peers.get_mut(id) else { return }; // the client has gone
+                if peer.passwords.holds(stream) {
+                    return; // it is looked at again after the check
+                }
                 if peer.flows.get(&stream).is_some_and(|it| it.service.carries_bytes()) {
                     return self.on_tcp_stream(now, (id, stream));
                 }

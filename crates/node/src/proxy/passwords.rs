@@ -103,9 +103,11 @@ impl Proxy {
 
     /// Whether a request is one for which a wrong password counts as a guess: for a service, and not for the site.
     fn is_meant(&self, head: &RequestHead) -> bool {
-        let service = Admission::service(head);
-        let has_site = self.site.is_some();
-        service.is_ok_and(|service| !has_site || self.admission.names_proxy(head, service))
+        match Admission::service(head) {
+            service if self.site.is_none() => service.is_ok(),
+            Ok(service) => self.admission.names_proxy(head, service),
+            Err(_) => self.is_for_pvd(head),
+        }
     }
 
     /// Handles the requests that have waited for a check. `is_right` is `None` if there was none, because too many

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tandem_wire::{RequestHead, ResponseHead, Template};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{FlowId, Proxy};
+use super::{FlowId, Proxy, request::Admission};
 use crate::h3::End;
 
 /// The path of the document (RFC 8801 §4.1).
@@ -21,7 +21,8 @@ const MEDIA_TYPE: &str = "application/pvd+json";
 /// How long a document is valid that does not say it itself. Clients that run for longer ask again.
 const VALID: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The configuration document of a proxy, which everybody can read.
+/// The configuration document of a proxy, which everybody can read. If the proxy is a web site to strangers, only who
+/// may use a template finds it, below the same secret path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Pvd {
     /// Nothing: there is no document.
@@ -39,6 +40,8 @@ struct Facts<'a> {
     /// The name by which the client has asked, with its port if there is one.
     authority: &'a str,
     template: &'a Template,
+    /// What stands before the paths of the templates: nothing, or a slash and the secret path.
+    before: String,
     /// Whether the proxy opens TCP connections.
     has_tcp: bool,
     /// The time since 1970.
@@ -56,7 +59,7 @@ impl Pvd {
         };
         // The draft, §2: 'For proxy PvDs as defined in this document, the "identifier" MUST match the hostname of the
         // HTTP proxy. The "prefixes" array MUST be empty for cases when the PvD identifier is not provided by a Router
-        // Advertisement'.
+        // Advertisement'. A secret path is no part of it.
         let host = tcp.host();
         let dot = if host.parse::<IpAddr>().is_ok() || host.ends_with('.') { "" } else { "." };
         let expires = OffsetDateTime::UNIX_EPOCH + facts.unix + VALID;
@@ -70,12 +73,13 @@ impl Pvd {
 
 /// The templates of the proxy, under the name by which the client has asked.
 fn own(facts: &Facts<'_>, tcp: &Template) -> Map<String, Value> {
-    let authority = facts.authority;
-    let path = facts.template.as_str().splitn(4, '/').nth(3).unwrap_or_default();
-    let udp = json!({
-        "protocol": "connect-udp", "proxy": format!("https://{authority}/{path}"), "alpn": ["h3"],
-    });
-    let tcp = json!({ "protocol": "connect-tcp", "proxy": tcp.as_str(), "alpn": ["h3"] });
+    let Facts { authority, before, .. } = facts;
+    let entry = |protocol, template: &Template| {
+        let path = template.as_str().splitn(4, '/').nth(3).unwrap_or_default();
+        let proxy = format!("https://{authority}{before}/{path}");
+        json!({ "protocol": protocol, "proxy": proxy, "alpn": ["h3"] })
+    };
+    let (udp, tcp) = (entry("connect-udp", facts.template), entry("connect-tcp", tcp));
     let proxies = if facts.has_tcp { vec![udp, tcp] } else { vec![udp] };
     Map::from_iter([("proxies".to_owned(), Value::Array(proxies))])
 }
@@ -86,6 +90,15 @@ impl Proxy {
         self.pvd = pvd;
     }
 
+    /// Whether a request is for the document, by its method and its path, and there is one.
+    pub(super) fn is_for_pvd(&self, head: &RequestHead) -> bool {
+        let Admission { paths, .. } = &self.admission;
+        matches!(head.method, Method::GET | Method::HEAD)
+            && self.pvd != Pvd::Nothing
+            && !self.admission.has_service()
+            && paths.below_secret(head) == Some(PVD_PATH)
+    }
+
     /// Answers a request for the document. `false`: the request is for something else, or there is none.
     pub(super) fn answer_pvd(
         &mut self,
@@ -93,13 +106,13 @@ impl Proxy {
         id: FlowId,
         head: &RequestHead,
     ) -> bool {
-        let is_meant = matches!(head.method, Method::GET | Method::HEAD)
-            && head.path.as_deref() == Some(PVD_PATH)
-            && !self.admission.has_service();
-        let (true, Some(unix)) = (is_meant, self.users.unix(now)) else { return false };
+        let (true, Some(unix)) = (self.is_for_pvd(head), self.users.unix(now)) else {
+            return false;
+        };
         let facts = Facts {
             authority: head.authority.as_deref().unwrap_or_default(),
             template: self.admission.paths.udp_template(),
+            before: self.admission.paths.before(),
             has_tcp: (1..=u16::MAX).any(|port| self.admission.tcp_ports.permits(port)),
             unix,
         };
@@ -126,9 +139,14 @@ mod tests {
     use super::*;
 
     fn document(pvd: &Pvd, authority: &str, template: &str) -> Option<Value> {
+        below("", pvd, authority, template)
+    }
+
+    fn below(before: &str, pvd: &Pvd, authority: &str, template: &str) -> Option<Value> {
         let template = Template::parse(template).unwrap();
         let unix = Duration::new(1_780_000_000, 7);
-        let facts = Facts { authority, template: &template, has_tcp: true, unix };
+        let before = before.to_owned();
+        let facts = Facts { authority, template: &template, before, has_tcp: true, unix };
         pvd.document(&facts).map(Value::Object)
     }
 
@@ -150,6 +168,14 @@ mod tests {
             let udp = USUAL.replace("proxy.invalid", authority);
             assert_eq!(document["proxies"][0]["proxy"], udp, "{authority}");
             assert_eq!(document["proxies"][1]["proxy"], udp.replace("/udp/", "/tcp/"));
+        }
+        let secret = below("/secret", &Pvd::Own, "p.example:8443", USUAL).unwrap();
+        assert_eq!(secret["identifier"], "p.example.");
+        for (proxy, name) in [(0, "udp"), (1, "tcp")] {
+            let expected = format!(
+                "https://p.example:8443/secret/.well-known/masque/{name}/{{target_host}}/{{target_port}}/"
+            );
+            assert_eq!(secret["proxies"][proxy]["proxy"], expected);
         }
         let query = "https://p.example/masque{?target_host,target_port}";
         let document = document(&Pvd::Own, "q.example", query).unwrap();

@@ -1,7 +1,8 @@
 //! A proxy that is a web site to everybody who has no right to it.
 //!
 //! What a stranger gets, whatever it asks for, comes from the same code as at an origin ([`Site`]). A request is the
-//! proxy's only if it is for one of its services, has a path of the proxy, and shows the right credentials.
+//! proxy's only if it is for one of its services or for its configuration document, has a path of the proxy, and shows
+//! the right credentials.
 
 use std::time::Instant;
 
@@ -74,10 +75,10 @@ impl Admission {
         !matches!(self.paths.target(head, service), Err(RequestError::PathMismatch { .. }))
     }
 
-    /// Whether everybody may ask for a service. A path that only users know is a right, but CONNECT for a TCP
-    /// connection (RFC 9114 §4.4) has no path.
-    fn is_open_to_all(&self, service: Service) -> bool {
-        matches!(self.access, Access::Anyone) && (!service.is_resource() || !self.paths.is_secret())
+    /// Whether everybody may send a request that is for this proxy. A path that only users know is a right, but CONNECT
+    /// for a TCP connection (RFC 9114 §4.4) has no path.
+    const fn is_open_to_all(&self, has_path: bool) -> bool {
+        matches!(self.access, Access::Anyone) && !(has_path && self.paths.is_secret())
     }
 }
 
@@ -96,8 +97,13 @@ impl Proxy {
         id: ConnectionId,
         head: &RequestHead,
     ) -> Option<Result<User, RequestError>> {
-        let service = Admission::service(head).ok()?;
-        if self.admission.is_open_to_all(service) || !self.admission.names_proxy(head, service) {
+        let (has_path, is_named) = if self.is_for_pvd(head) {
+            (true, true)
+        } else {
+            let service = Admission::service(head).ok()?;
+            (service.is_resource(), self.admission.names_proxy(head, service))
+        };
+        if self.admission.is_open_to_all(has_path) || !is_named {
             return None;
         }
         match self.identify(now, id, head) {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use tandem_wire::{Code, RequestHead, ResponseHead, StrangerText, TunnelInfo};
 
 use super::{
@@ -171,7 +171,7 @@ impl Fetch {
     }
 
     fn request(&mut self, origin: &mut Peer, start: u64, end: Option<u64>) -> bool {
-        let mut headers = HeaderMap::new();
+        let mut headers = self.config.fields.clone();
         let range = match end {
             Some(end) => Some(format!("bytes={start}-{}", end - 1)),
             None => (start > 0).then(|| format!("bytes={start}-")),
@@ -182,9 +182,6 @@ impl Fetch {
         // These make sure that all ranges are of one file, even if it is replaced meanwhile.
         if let Some(etag) = &self.etag {
             headers.insert(header::IF_MATCH, etag.clone());
-        }
-        if let Some(accept) = &self.config.accept {
-            headers.insert(header::ACCEPT, accept.clone());
         }
         if let Some(resume) = &self.resume {
             headers.insert(header::IF_RANGE, resume.validator.clone());

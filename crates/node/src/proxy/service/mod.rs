@@ -58,6 +58,17 @@ impl Paths {
         self.secret.is_some()
     }
 
+    /// What stands before the paths of the templates: nothing, or a slash and the secret path.
+    pub(super) fn before(&self) -> String {
+        self.secret.as_ref().map(|secret| format!("/{}", secret.reveal())).unwrap_or_default()
+    }
+
+    /// The path of a request without the secret path. `None`: it begins with something else.
+    pub(super) fn below_secret<'a>(&self, head: &'a RequestHead) -> Option<&'a str> {
+        let path = head.path.as_deref().unwrap_or_default();
+        self.secret.as_ref().map_or(Some(path), |secret| secret.strip(path))
+    }
+
     /// The template of UDP.
     pub(super) const fn udp_template(&self) -> &Template {
         &self.udp.1
@@ -79,9 +90,8 @@ impl Paths {
                 return parse_target_authority(authority).map(HostPort::from).map_err(malformed);
             }
         };
-        let path = head.path.as_deref().unwrap_or_default();
-        let path = self.secret.as_ref().map_or(Some(path), |secret| secret.strip(path));
-        path.and_then(|path| matcher.match_path(path))
+        self.below_secret(head)
+            .and_then(|path| matcher.match_path(path))
             .ok_or_else(|| RequestError::PathMismatch { template: template.as_str().to_owned() })?
             .map(HostPort::from)
             .map_err(malformed)

@@ -1,21 +1,39 @@
-//! How long servers take for the requests of strangers. It measures, so that nothing here can fail.
+//! How long an origin, and proxies that are the same site, take for the requests of strangers. Nobody should see a
+//! difference.
+//!
+//! `cargo bench -p tandem --bench strangers`
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a panic is how a benchmark fails"
+)]
+#![expect(clippy::disallowed_methods, reason = "it measures")]
+
+#[path = "../tests/site/place.rs"]
+mod place;
+#[path = "../tests/site/prober.rs"]
+#[expect(dead_code, reason = "the tests of sites use the rest")]
+mod prober;
+#[path = "../tests/site/probes.rs"]
+#[expect(dead_code, reason = "as above")]
+mod probes;
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use std::{net::SocketAddr, time::Duration};
 
 use quinn::{ClientConfig, Connection, Endpoint};
 
 use crate::{
-    SECRET, ca,
+    place::{SECRET, ca, runtime, scene, servers},
     prober::tls,
     probes::{connect, extended, headers},
-    runtime, scene, servers,
 };
 
 /// Requests of each kind to each server.
 const REQUESTS: usize = 2000;
 
 async fn time(connection: &Connection, request: &[u8]) -> Duration {
-    #[expect(clippy::disallowed_methods, reason = "it measures")]
     let start = std::time::Instant::now();
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     send.write_all(request).await.unwrap();
@@ -36,9 +54,7 @@ fn summary(mut times: Vec<Duration>) -> (f64, f64, f64) {
     (micros[micros.len() / 2], mean, (variance / number).sqrt())
 }
 
-#[test]
-#[ignore = "it measures"]
-fn times_of_answers() {
+fn main() {
     let scene = scene();
     let (origin, proxies) = servers(&scene, "root");
     let ca = ca(&scene);
