@@ -213,6 +213,20 @@ impl Peer {
         self.connected.map(|_| awaits + self.idle)
     }
 
+    /// Whether the peer has owed an acknowledgement for this time.
+    pub(in crate::client) fn has_been_silent(&mut self, now: Instant, time: Duration) -> bool {
+        let Some((endpoint, id)) = &mut self.endpoint else { return false };
+        let awaits = endpoint.peek(*id).and_then(|connection| connection.awaits_since());
+        awaits.is_some_and(|since| since + time <= now)
+    }
+
+    /// Sends a packet that the peer has to acknowledge.
+    pub(in crate::client) fn ping(&mut self) {
+        if let Some(mut carrier) = self.carrier() {
+            carrier.quic().ping();
+        }
+    }
+
     /// Whether the peer has just become too silent.
     pub(in crate::client) fn falls_silent(&mut self, now: Instant) -> bool {
         let is_silent = self.silent_at().is_some_and(|at| at <= now);
