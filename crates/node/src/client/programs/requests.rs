@@ -94,8 +94,8 @@ impl Tcp {
         Some(asked)
     }
 
-    /// Asks whether the proxy is still there that has not answered a request for a while, and refuses the programs whose
-    /// requests were not answered in time.
+    /// Asks whether the proxy is still there that has not answered a request for a while, and refuses the programs
+    /// whose requests were not answered in time.
     pub(super) fn refuse_unanswered(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
         while let Some(&(at, tcp)) = self.unanswered.first()
             && at <= cx.now
