@@ -289,12 +289,7 @@ impl Get {
             streams: streams.into(),
             upload: self.upload.map(|Within(size)| size),
             transport: transport.to_node("get", work),
-            ..FetchConfig::new(
-                url.host(),
-                url.port(),
-                url.path(),
-                tls.to_origin(!self.via.is_empty()),
-            )
+            ..FetchConfig::new(url.host(), url.port(), url.path(), tls.origin.clone())
         };
         let require_mode = self.require_mode.unwrap_or_default();
         let beyond = hops::beyond(self.beyond, &self.via, (mode, require_mode))?;

@@ -17,7 +17,6 @@ use rustls_platform_verifier::Verifier;
 use serde::Serialize;
 use serde_with::{DisplayFromStr, serde_as};
 use sha2::{Digest, Sha256};
-use tandem_node::tls::{self, KeyExchange};
 use tandem_server::tls::{pem, provider};
 
 use crate::{error::ConfigError, link::Fingerprint, text};
@@ -128,25 +127,20 @@ impl ClientTlsSetup {
         } else {
             trusting(pem::roots(&self.ca)?)
         };
-        let checked_by = |verifier: Arc<dyn ServerCertVerifier>, key_exchange| {
-            let builder = ClientConfig::builder_with_provider(tls::provider(key_exchange));
+        let checked_by = |verifier: Arc<dyn ServerCertVerifier>| {
             Ok::<_, ConfigError>(
-                builder
+                ClientConfig::builder_with_provider(provider.clone())
                     .with_protocol_versions(&[&TLS13])?
                     .dangerous()
                     .with_custom_certificate_verifier(verifier),
             )
         };
-        let to_origin = |key_exchange| {
-            Ok::<_, ConfigError>(checked_by(verifier.clone(), key_exchange)?.with_no_client_auth())
-        };
-        let origin = to_origin(KeyExchange::Hybrid)?;
-        let origin_behind_tunnel = to_origin(KeyExchange::Classical)?;
+        let origin = checked_by(verifier.clone())?.with_no_client_auth();
         let of_proxy = match self.proxy_sha256 {
             Some(fingerprint) => Arc::new(KeyHolder::of(Trusted::Fingerprint(fingerprint))),
             None => verifier.clone(),
         };
-        let builder = checked_by(of_proxy, KeyExchange::Hybrid)?;
+        let builder = checked_by(of_proxy)?;
         let proxy = match (&self.client_cert, &self.client_key) {
             (Some(cert), Some(key)) => {
                 let chain = pem::certificates(cert)?;
@@ -154,7 +148,7 @@ impl ClientTlsSetup {
             }
             _ => builder.with_no_client_auth(),
         };
-        Ok(ClientTls { proxy, origin, origin_behind_tunnel })
+        Ok(ClientTls { proxy, origin })
     }
 
     /// Warns if certificates are not checked.
@@ -173,18 +167,7 @@ pub(crate) struct ClientTls {
     /// For proxies.
     pub(crate) proxy: ClientConfig,
     /// For origins, which never receive the client's certificate.
-    origin: ClientConfig,
-    /// The same through tunnels. The `ClientHello` fits one packet, from which an origin must learn whether the client
-    /// will report what the tunnel carries.
-    origin_behind_tunnel: ClientConfig,
-}
-
-impl ClientTls {
-    /// For an origin that is reached through a tunnel or without one.
-    pub(crate) fn to_origin(&self, is_tunnelled: bool) -> ClientConfig {
-        let tls = if is_tunnelled { &self.origin_behind_tunnel } else { &self.origin };
-        tls.clone()
-    }
+    pub(crate) origin: ClientConfig,
 }
 
 /// TLS 1.3 that trusts one CA, which need not be in a file.

@@ -40,6 +40,17 @@ fn long_lines<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, 
     lines.filter(|(_, line)| line.chars().count() > MAX_WIDTH && is_divisible(line)).collect()
 }
 
+/// Asserts that no file has lines that are too long, and shows those of all files.
+fn assert_none(files: &[PathBuf], lines: impl Fn(&str) -> Vec<(usize, &str)>) {
+    let mut long = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).unwrap();
+        let lines = lines(&text).into_iter();
+        long.extend(lines.map(|(number, line)| format!("{}:{number}: {line}", file.display())));
+    }
+    assert!(long.is_empty(), "more than {MAX_WIDTH} characters: {long:#?}");
+}
+
 /// The lines of a Markdown file that are outside of code blocks and tables.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
@@ -64,11 +75,7 @@ fn lines_of_documents_have_one_width() {
     let mut files = Vec::new();
     files_below(&root(), ".md", &mut files);
     assert!(files.len() > 50, "only {} files found", files.len());
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap();
-        let long = long_lines(prose(&text));
-        assert!(long.is_empty(), "{}: more than {MAX_WIDTH}: {long:#?}", file.display());
-    }
+    assert_none(&files, |text| long_lines(prose(text)));
 }
 
 #[test]
@@ -76,11 +83,8 @@ fn lines_of_comments_have_one_width() {
     let mut files = Vec::new();
     files_below(&root(), ".rs", &mut files);
     assert!(files.len() > 500, "only {} files found", files.len());
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap();
-        let comments =
-            (1..).zip(text.lines()).filter(|(_, line)| line.trim_start().starts_with("//"));
-        let long = long_lines(comments);
-        assert!(long.is_empty(), "{}: more than {MAX_WIDTH}: {long:#?}", file.display());
-    }
+    assert_none(&files, |text| {
+        let lines = (1..).zip(text.lines());
+        long_lines(lines.filter(|(_, line)| line.trim_start().starts_with("//")))
+    });
 }

@@ -164,12 +164,7 @@ impl Speedtest {
             upload: is_upload.then_some(ByteCount::new(Limits::UPLOAD)),
             is_upload_measured: true,
             transport: transport.to_node("speedtest", work),
-            ..FetchConfig::new(
-                url.host(),
-                url.port(),
-                url.path(),
-                through.tls.to_origin(!through.hops.is_empty()),
-            )
+            ..FetchConfig::new(url.host(), url.port(), url.path(), through.tls.origin.clone())
         };
         Ok(ClientConfig {
             hops: through.hops,

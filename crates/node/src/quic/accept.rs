@@ -2,11 +2,13 @@
 
 use std::{
     collections::BTreeSet,
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use noq_proto::{DecryptedInitial, Incoming, ServerConfig};
+use bytes::BytesMut;
+use noq_proto::{Incoming, ServerConfig};
 use tandem_wire::{Code, TunnelInfo};
 use tracing::{debug, warn};
 
@@ -14,13 +16,14 @@ use super::{
     Connection, ConnectionId, Heaviest, LossDetection, Returning, Steering, Transport,
     amplification::Unvalidated,
     budget::{Budget, BudgetPart, Spent},
-    endpoint::{Endpoint, Peer},
+    endpoint::{Endpoint, Peer, earliest},
     event::{Closed, Event},
     first_size,
+    hello::{self, First, Hellos},
     observed::Observer,
     places::{Place, Places},
 };
-use crate::{limits::Limits, node::Ecn, prefix::Prefix, seldom::Seldom, stats::Accepting};
+use crate::{limits::Limits, prefix::Prefix, seldom::Seldom, stats::Accepting};
 
 /// What a server needs to accept connections.
 pub(super) struct Acceptance {
@@ -30,6 +33,8 @@ pub(super) struct Acceptance {
     returning: Option<Returning>,
     /// How many handshakes may begin.
     budget: Budget,
+    /// The connections whose clients have not said yet what they offer. `None`: nobody asks.
+    hellos: Option<Hellos>,
     places: Places,
     connections_max: usize,
     unvalidated_max: usize,
@@ -47,6 +52,9 @@ pub(super) struct Acceptance {
     counters: Accepting,
     warning: Seldom,
     budget_warning: Seldom,
+    /// Of each connection that has begun, whether its client has said that it will send reports.
+    #[cfg(test)]
+    pub(super) reports: Vec<bool>,
 }
 
 /// What the first packet of a connection says about its peer.
@@ -104,6 +112,7 @@ impl Acceptance {
             is_over: false,
             returning,
             budget: Budget::new(limits.handshakes),
+            hellos: (transport.loss_detection == LossDetection::AsClientsSay).then(Hellos::default),
             places: Places::new(limits.connections_per_prefix),
             connections_max: limits.connections,
             unvalidated_max: limits.unvalidated_handshakes,
@@ -117,6 +126,8 @@ impl Acceptance {
             counters: Accepting::default(),
             warning: Seldom::default(),
             budget_warning: Seldom::default(),
+            #[cfg(test)]
+            reports: Vec::new(),
         }
     }
 
@@ -175,9 +186,15 @@ impl Acceptance {
         }
     }
 
-    /// When the first handshake times out.
+    /// When the first handshake times out, or a connection begins without the rest of its `ClientHello`.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.handshakes.first().map(|&(due, _)| due)
+        let handshake = self.handshakes.first().map(|&(due, _)| due);
+        earliest(handshake, self.hellos.as_ref().and_then(Hellos::next_timeout))
+    }
+
+    /// A copy of a UDP payload that a connection may begin with, if it must be looked at.
+    pub(super) fn copy_of_initial(&self, payload: &[u8]) -> Option<BytesMut> {
+        self.hellos.as_ref().and_then(|_| hello::copy_of_initial(payload))
     }
 
     /// Warns that connections were refused or closed, but not too often.
@@ -210,49 +227,70 @@ const fn memory_high(memory_max: u64) -> u64 {
     memory_max / 2
 }
 
-/// Whether the client says that it will send reports on a tunnel. The engine takes the thresholds of loss detection
-/// only when a connection begins, so that the first report would come too late. A `ClientHello` of several packets
-/// says nothing.
-fn announces_reports(incoming: &Incoming) -> bool {
-    let first = incoming.decrypt();
-    let mut alpns = first.iter().filter_map(DecryptedInitial::alpns).flatten();
-    alpns.any(|alpn| alpn.is_ok_and(|alpn| alpn == TunnelInfo::ALPN))
-}
-
 impl Endpoint {
-    /// Handles the first packet of a connection, which has this length.
-    pub(super) fn accept(
-        &mut self,
-        now: Instant,
-        incoming: Incoming,
-        len: usize,
-        ecn: Option<Ecn>,
-    ) {
+    /// Handles the first packet of a connection, with a copy of it if it must be looked at.
+    pub(super) fn accept(&mut self, now: Instant, first: First, packet: Option<BytesMut>) {
+        let First { incoming, .. } = &first;
         let remote = incoming.remote_address();
         let prefix = Prefix::of_network(remote.ip());
         let decision = self
             .server
             .as_mut()
             .filter(|acceptance| !acceptance.is_over)
-            .map(|acceptance| acceptance.decide(now, prefix, FirstPacket::of(&incoming)));
+            .map(|acceptance| acceptance.decide(now, prefix, FirstPacket::of(incoming)));
         match decision {
             Some(Decision::Begin) => {}
             Some(Decision::Retry) => {
                 let mut answer = Vec::new();
-                if let Ok(transmit) = self.inner.retry(incoming, &mut answer) {
+                if let Ok(transmit) = self.inner.retry(first.incoming, &mut answer) {
                     self.answer(&transmit, answer);
                 }
                 return;
             }
-            Some(Decision::Ignore) | None => return self.inner.ignore(incoming),
+            Some(Decision::Ignore) | None => return self.inner.ignore(first.incoming),
+        }
+        let begun = match (&mut self.server, packet) {
+            // The engine takes the thresholds of loss detection only when a connection begins, so that the first report
+            // would come too late.
+            (Some(Acceptance { config, hellos: Some(hellos), .. }), Some(packet)) => {
+                hellos.begin(now, first, packet, config.crypto.as_ref(), TunnelInfo::ALPN)
+            }
+            _ => Some((first, false)),
+        };
+        self.begin(now, begun);
+    }
+
+    /// Handles a further Initial packet of a client.
+    pub(super) fn go_on(&mut self, now: Instant, client: SocketAddr, packet: BytesMut) {
+        let hellos = self.server.as_mut().and_then(|acceptance| acceptance.hellos.as_mut());
+        let begun = hellos.and_then(|hellos| hellos.go_on(client, packet, TunnelInfo::ALPN));
+        self.begin(now, begun);
+    }
+
+    /// Begins the connections whose `ClientHello` has not come in time.
+    pub(super) fn begin_due(&mut self, now: Instant) {
+        while let Some(hellos) = self.server.as_mut().and_then(|server| server.hellos.as_mut())
+            && let Some(first) = hellos.take_due(now)
+        {
+            self.begin(now, Some((first, false)));
+        }
+    }
+
+    /// Begins a connection, if there is one. Its client has said whether it will send reports on a tunnel.
+    fn begin(&mut self, now: Instant, begun: Option<(First, bool)>) {
+        let Some((first, reports)) = begun else { return }; // more has to come
+        let remote = first.incoming.remote_address();
+        let prefix = Prefix::of_network(remote.ip());
+        if self.server.as_ref().is_none_or(|acceptance| acceptance.is_over) {
+            return self.inner.ignore(first.incoming);
         }
         if !self.make_room(now, prefix) {
             debug!(%remote, "connection refused: there is no room");
             let mut answer = Vec::new();
-            let transmit = self.inner.refuse(incoming, &mut answer);
+            let transmit = self.inner.refuse(first.incoming, &mut answer);
             return self.answer(&transmit, answer);
         }
-        self.take(now, incoming, prefix, len, ecn);
+        self.take(now, first, prefix, reports);
     }
 
     /// Makes room for a connection from this prefix. Returns whether there is room now.
@@ -276,10 +314,9 @@ impl Endpoint {
     fn take(
         &mut self,
         now: Instant,
-        incoming: Incoming,
+        First { incoming, len, ecn }: First,
         prefix: Prefix,
-        len: usize,
-        ecn: Option<Ecn>,
+        reports: bool,
     ) {
         let remote = incoming.remote_address();
         let mut unvalidated = (!incoming.remote_address_validated()).then(Unvalidated::default);
@@ -289,8 +326,10 @@ impl Endpoint {
         let hooks = self.hooks(Observer::new(now, None, (self.qlog.clone(), None)));
         let mut transport = self.transport(&hooks);
         transport.initial_mtu(first_size::of_server(self.mtu, len));
-        if self.loss_detection == LossDetection::AsClientsSay {
-            self.loss_detection.apply(&mut transport, announces_reports(&incoming));
+        self.loss_detection.apply(&mut transport, reports);
+        #[cfg(test)]
+        if let Some(acceptance) = &mut self.server {
+            acceptance.reports.push(reports);
         }
         let mut given = None;
         let config = self.server.as_ref().map(|acceptance| {

@@ -11,7 +11,7 @@ pub(super) const CONNECTION_ID_LEN: usize = 8;
 pub(super) const VERSION: u32 = 1;
 
 /// RFC 9000 §14.1: a client's first packets fill a UDP payload of at least this size.
-const INITIAL_SIZE_MIN: usize = 1200;
+pub(super) const INITIAL_SIZE_MIN: usize = 1200;
 
 /// The largest UDP payload that is handled. We announce less in `max_udp_payload_size`, but a
 /// client that does not know it yet may send what its network carries: 1,500 bytes with Ethernet.

@@ -29,6 +29,7 @@ use super::{
     demux::{self, Demux},
     event::{Closed, Event},
     first_size::LargerInitials,
+    hello::First,
     pep::{Listener, PepAckStats},
     qlog::{Place, Qlogs},
     returning::Given,
@@ -256,6 +257,7 @@ impl Endpoint {
         if let Some(id) = short_id.filter(|id| self.ids.may_answer_later(id)) {
             self.undecided.insert(id, WaitingPacket::new(now, path, &payload));
         }
+        let initial = self.server.as_ref().and_then(|it| it.copy_of_initial(&payload));
         let len = payload.len();
         let mut answer = Vec::new();
         match self.inner.handle(now, path, ecn.map(ecn_to_noq), payload, &mut answer) {
@@ -284,14 +286,20 @@ impl Endpoint {
                     return Some(party);
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming, len, ecn),
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.accept(now, First { incoming, len, ecn }, initial);
+            }
             Some(DatagramEvent::Response(transmit)) => {
                 self.answers.push_to_stranger(now, short_id, (from_noq(&transmit), answer));
             }
             None if short_id.is_some_and(|id| !self.ids.may_answer(&id)) => {
                 self.demux.count_for_another();
             }
-            None => {}
+            None => {
+                if let Some(initial) = initial {
+                    self.go_on(now, remote, initial);
+                }
+            }
         }
         None
     }
@@ -396,8 +404,8 @@ impl Endpoint {
     /// Runs the timers that are due.
     ///
     /// Timers of a client wait while it has yet to send the end of its handshake. If a probe timeout were due then, the
-    /// engine would want to send an Initial packet, whose keys it has discarded, and panic. It chooses the packet number
-    /// space of a probe by the newest keys that it has got, and not by those that it still has.
+    /// engine would want to send an Initial packet, whose keys it has discarded, and panic. It chooses the packet
+    /// number space of a probe by the newest keys that it has got, and not by those that it still has.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(due, id)) = self.timers.first() {
             if due > now {
@@ -416,6 +424,7 @@ impl Endpoint {
                 self.touch(id);
             }
         }
+        self.begin_due(now);
         self.time_handshakes_out(now);
         self.answer_undecided(now);
     }

@@ -19,6 +19,7 @@ mod first_size;
 mod fleet;
 mod header;
 mod heaviest;
+mod hello;
 mod observed;
 mod pep;
 mod places;

@@ -165,7 +165,8 @@ impl Receiver {
         self.update_window(engine);
     }
 
-    /// Takes pieces of a stream of which the engine bears no more, because its caller reads nothing. If the connection's
+    /// Takes pieces of a stream of which the engine bears no more, because its caller reads nothing. If the
+    /// connection's
     /// window does not grow by such bytes, it becomes small, so that the peer stops.
     fn take_excess(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
         if !self.may_grow {

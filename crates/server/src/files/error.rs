@@ -48,7 +48,8 @@ pub enum FileError {
         /// The error, and what is allowed.
         reason: String,
     },
-    /// A line of a file with tokens, keys or a secret path is wrong. The error does not show the line, which is a secret.
+    /// A line of a file with tokens, keys or a secret path is wrong. The error does not show the line, which is a
+    /// secret.
     #[error("{}:{line}: {reason}", file.display())]
     Token {
         /// Which file.

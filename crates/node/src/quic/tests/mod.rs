@@ -2,6 +2,7 @@
 
 mod accept;
 mod handshakes;
+mod hellos;
 mod owners;
 mod passage;
 mod streams;
@@ -82,6 +83,13 @@ pub(super) fn tls() -> (ServerTls, ClientTls) {
 }
 
 fn tls_with(provider: std::sync::Arc<rustls::crypto::CryptoProvider>) -> (ServerTls, ClientTls) {
+    let (server, client) = rustls_with(provider);
+    (server, ClientTls::new(client).unwrap())
+}
+
+fn rustls_with(
+    provider: std::sync::Arc<rustls::crypto::CryptoProvider>,
+) -> (ServerTls, rustls::ClientConfig) {
     let names = ["localhost".to_owned()];
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(names).unwrap();
@@ -100,7 +108,7 @@ fn tls_with(provider: std::sync::Arc<rustls::crypto::CryptoProvider>) -> (Server
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    (ServerTls::new(server).unwrap(), ClientTls::new(client).unwrap())
+    (ServerTls::new(server).unwrap(), client)
 }
 
 /// Lets a client send tracked datagrams until all have delivery reports.
