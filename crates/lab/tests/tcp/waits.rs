@@ -22,7 +22,7 @@ use tandem_node::{
 };
 
 use crate::{
-    bed::{MS, PORT, SECOND, TARGET_RTT, add_target, target_ip},
+    bed::{MS, PORT, SECOND, TARGET_RTT, add_target, failures, target_ip},
     scenario::{LOOPBACK, PrintedSeed, Scenario, Testbed, certificate},
 };
 
@@ -357,6 +357,29 @@ fn a_program_that_asks_while_the_tunnel_is_lost_gets_its_connection_or_a_refusal
                 }
             }
         }
+    }
+}
+
+/// The proxy's name, port and UDP are worth a look only if nothing better is known.
+#[test]
+fn a_refusal_while_the_tunnel_is_away_says_why_it_is_away() {
+    for (happens, reason) in [
+        (Happens::Strange, "TLS with proxy1.test failed"),
+        (Happens::Dies, "no program listens at proxy1.test"),
+        (Happens::Silent, "the connection to proxy1.test ended: no packet for the idle timeout"),
+    ] {
+        let scenario = Scenario::new(3, 1);
+        scenario.run(|testbed| {
+            serve(&scenario, testbed);
+            happens.happen(&scenario, testbed);
+            testbed.world.run_for(12 * SECOND);
+            let is_answered = Asks::Connect.begin(&scenario, testbed);
+            testbed.world.run_for(ANSWERED + SECOND);
+            assert_eq!(is_answered(testbed), Some(false), "{happens:?}");
+            let failures = failures(testbed);
+            assert!(failures.len() == 1 && failures[0].contains(reason), "{failures:?}");
+            testbed.world.trace().digest()
+        });
     }
 }
 

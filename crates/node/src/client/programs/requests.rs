@@ -126,10 +126,12 @@ impl Tcp {
                 continue;
             }
             let peer = cx.hop.peer.settings.authority.clone();
-            let error = if flow.life == Life::Waiting && cx.hop.is_up {
-                ClientError::NoStream { peer, timeout: patience }
-            } else {
-                ClientError::NoAnswer { peer, timeout: patience }
+            let error = match &cx.hop.lost {
+                _ if flow.life == Life::Waiting && cx.hop.is_up => {
+                    ClientError::NoStream { peer, timeout: patience }
+                }
+                Some(lost) if !cx.hop.is_up => lost.clone(),
+                _ => ClientError::NoAnswer { peer, timeout: patience },
             };
             Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
             self.fail(tcp, error, flows, cx);
