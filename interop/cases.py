@@ -77,6 +77,7 @@ GET = Peer("tandem", clients.tandem(), "get")
 GET_MST = Peer("tandem", clients.tandem("--mode", "mst"), "get --mode mst")
 FORWARDED_GET = Peer("tandem", forwarded(clients.tandem()), "get in client --udp")
 QUIC_GO_GET = Peer("quic-go", clients.quic_go)
+HYBRID_QUIC_GO_GET = Peer("quic-go", clients.quic_go_hybrid, "with X25519MLKEM768 only")
 FORWARDED_QUIC_GO = Peer("quic-go", forwarded(clients.quic_go), "in tandem client --udp")
 AIOQUIC_GET = Peer("aioquic", clients.aioquic)
 FORWARDED_AIOQUIC = Peer("aioquic", forwarded(clients.aioquic), "in tandem client --udp")
@@ -104,6 +105,7 @@ H3 = Peer("h3", servers.h3_proxy, "on quinn")
 
 OURS = Peer("tandem", servers.tandem_origin)
 QUIC_GO = Peer("quic-go", servers.quic_go_origin)
+HYBRID_QUIC_GO = Peer("quic-go", servers.quic_go_origin_hybrid, "with X25519MLKEM768 only")
 QUIC_GO_1200 = Peer("quic-go", servers.quic_go_origin_1200, "from 1200 bytes")
 AIOQUIC = Peer("aioquic", servers.aioquic_origin)
 NGTCP2 = Peer("ngtcp2", servers.ngtcp2_origin)
@@ -127,6 +129,8 @@ CASES = [
     Case(GET, (), QUIC_GO),
     Case(GET, (), AIOQUIC),
     Case(QUIC_GO_GET, (), OURS),
+    Case(GET, (), HYBRID_QUIC_GO),
+    Case(HYBRID_QUIC_GO_GET, (), OURS, SMALL_DOWNLOADS),
     Case(AIOQUIC_GET, (), OURS),
     Case(GET, (), H3_ORIGIN),
     Case(H3_GET, (), OURS),
@@ -166,6 +170,7 @@ CASES = [
     # Tandem's client and proxy carry the packets of other projects' clients and origins.
     Case(GET, (TANDEM,), OURS),
     Case(GET, (TANDEM,), QUIC_GO),
+    Case(GET, (TANDEM,), HYBRID_QUIC_GO),
     Case(GET, (TANDEM,), AIOQUIC),
     Case(GET, (TANDEM,), H3_ORIGIN),
     Case(GET, (TANDEM,), NGTCP2),

@@ -10,9 +10,10 @@ cd "$(dirname "$0")"
 . ./setup.sh
 
 test "$(id -u)" = 0 || { echo "choosing.sh needs root" >&2; exit 1; }
-need python3
+need go python3
 install_packages ip=iproute2 ethtool=ethtool nft=nftables knotd=knot
 install_python_packages python3 "$cache/venv" requirements.txt
+build_quic_go
 build_tandem
 
 exec timeout --signal TERM 600 "$cache/venv/bin/python" -m choosing.run "$@"

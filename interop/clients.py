@@ -88,6 +88,11 @@ def quic_go(lab: Lab, _proxies: list[Server], url: str, answer: Path, upload: Pa
 
 
 @one_by_one
+def quic_go_hybrid(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
+    lab.run("quic-go-get", BIN / "quic-go-get", "-hybrid", "-o", answer, url)
+
+
+@one_by_one
 def aioquic(lab: Lab, _proxies: list[Server], url: str, answer: Path, _upload: None) -> None:
     lab.run("aioquic-get", sys.executable, HERE / "aioquic/get.py", CA, url, answer)
 

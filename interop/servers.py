@@ -78,6 +78,11 @@ def quic_go_origin(lab: Lab, *options: str) -> Server:
     return listening(lab.start("quic-go-origin", *command))
 
 
+def quic_go_origin_hybrid(lab: Lab) -> Server:
+    """Knows no key exchange but X25519MLKEM768."""
+    return quic_go_origin(lab, "-hybrid")
+
+
 def quic_go_origin_1200(lab: Lab) -> Server:
     """Starts with packets that fit, which grow up to the client's limit."""
     return quic_go_origin(lab, "-initial", "1200")

@@ -257,7 +257,8 @@ impl ClientBed {
             },
             Some(_) => Input::ServiceResolved {
                 query,
-                result: result.map(|addresses| vec![ServiceEndpoint { priority: 1, addresses }]),
+                result: result
+                    .map(|addresses| vec![ServiceEndpoint { priority: 1, addresses, ech: None }]),
                 progress: Progress::Complete,
             },
         });

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from choosing import ech
 from choosing.names import ZONE, Names
 from files import CA, CERT, KEY, LARGE, PAGE, ROOT
 from fleet.cases import Download
@@ -207,4 +208,7 @@ CASES = [
     Case("a proxy falls silent in the middle of a download", a_proxy_falls_silent, ALL),
     *(Case(f"a name {what} has only its address", only_addresses_are_used, own_address(records)) for what, records in BAD.items()),
     Case("a name server never answers", nobody_answers),
+    Case("an origin takes an Encrypted ClientHello", ech.the_name_is_encrypted),
+    Case("an origin has replaced its key for an Encrypted ClientHello", ech.a_replaced_key_is_learned),
+    Case("an origin takes no Encrypted ClientHello any more", ech.a_server_without_it_is_asked_again),
 ]

@@ -17,6 +17,7 @@ DOWNLOAD = """
   return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", await answer.arrayBuffer())));
 })()
 """
+HYBRID = "X25519MLKEM768"  # what our origin and Chromium have in common first
 PROTOCOLS = """
 performance.getEntries().filter(entry => "nextHopProtocol" in entry)
   .map(entry => entry.nextHopProtocol)
@@ -41,6 +42,7 @@ def flags(plan: dict) -> list[str]:
 def visit(chromium: Chromium, plan: dict) -> list[str]:
     url = f"https://127.0.0.1:{plan['origin']}/page.html"
     session = chromium.open()
+    chromium.command("Network.enable", session)
     hashes = []
     for file in plan["files"]:
         # Chromium loads the page before each transfer.
@@ -53,6 +55,10 @@ def visit(chromium: Chromium, plan: dict) -> list[str]:
         wanted = "http/1.1" if "socks" in plan else "h3"
         if set(protocols) != {wanted}:
             sys.exit(f"a transfer did not use {wanted}: {protocols}")
+    responses = [event["params"]["response"] for event in chromium.events if event.get("method") == "Network.responseReceived"]
+    groups = {response["securityDetails"]["keyExchangeGroup"] for response in responses}
+    if "socks" not in plan and groups != {HYBRID}:
+        sys.exit(f"keys were agreed on by {groups}, not by {HYBRID}")
     return hashes
 
 

@@ -7,8 +7,8 @@ import clients
 import servers
 from clients import Client, Transfer
 from files import CA, HUGE, LARGE, MEDIUM, PAGE, ROOT, sha256
-from processes import Lab, free_port
-from servers import HERE
+from processes import Lab, free_port, last_line
+from servers import HERE, TANDEM
 from tcp.tunnel import check, check_carried, check_has, ends, site
 
 DOWNLOADS = (Transfer(PAGE), Transfer(HUGE))
@@ -30,6 +30,7 @@ def transfers(client: Client, tls: bool, *which: Transfer):
 
 
 TOKEN = "a-token-of-the-test"
+PASSWORD = "correct horse: battery"
 
 
 def by_hand(form: str):
@@ -58,21 +59,25 @@ def by_hand(form: str):
 
 
 def login(lab: Lab) -> None:
-    """A user name and a password are the name of a token and the token."""
+    """A user name and a password are the name of a token and the token, or those of a hash of the password."""
+    given = lab.logs / "password"
+    given.write_text(f"{PASSWORD}\n")
+    hashed = lab.run("tandem-generate", TANDEM, "generate", "password", "carol", stdin=given)
     tokens = lab.logs / "tokens"
-    tokens.write_text(f"alice {TOKEN}\n")
+    tokens.write_text(f"alice {TOKEN}\n{last_line(hashed.read_text())}\n")
     tokens.chmod(0o600)
     proxy, target = servers.tandem_proxy(lab, "--token-file", tokens), site(lab, True)
     answer = lab.logs / "answer"
     url = f"https://{target.address}/{PAGE}"
     command = (sys.executable, HERE / "libcurl/get.py", "http1.1", CA, proxy.url(), url, answer)
-    for wrong in (f"bob:{TOKEN}", "alice:a-token-that-is-wrong"):
+    for wrong in (f"bob:{TOKEN}", "alice:a-token-that-is-wrong", f"alice:{PASSWORD}", f"carol:{TOKEN}"):
         lab.run("libcurl", *command, env={"LOGIN": wrong}, expect=1)
-    for right in (f"alice:{TOKEN}", f":{TOKEN}"):
+    for right in (f"alice:{TOKEN}", f":{TOKEN}", f"carol:{PASSWORD}"):
         lab.run("libcurl", *command, env={"LOGIN": right})
         check("SHA-256", sha256(answer), sha256(ROOT / PAGE))
     proxy.process.stop()
-    check_has("the proxy's log", proxy.process.text(), "flow opened .*user=alice")
+    for user in ("alice", "carol"):
+        check_has("the proxy's log", proxy.process.text(), f"flow opened .*user={user}")
 
 
 PAGES = (Transfer(PAGE), Transfer(PAGE), Transfer(MEDIUM), Transfer(PAGE))  # as in the matrix

@@ -289,7 +289,8 @@ impl Get {
             streams: streams.into(),
             upload: self.upload.map(|Within(size)| size),
             transport: transport.to_node("get", work),
-            ..FetchConfig::new(url.host(), url.port(), url.path(), tls.origin.clone())
+            ech: Some(tls.origin.ech.clone()),
+            ..FetchConfig::new(url.host(), url.port(), url.path(), tls.origin.tls.clone())
         };
         let require_mode = self.require_mode.unwrap_or_default();
         let beyond = hops::beyond(self.beyond, &self.via, (mode, require_mode))?;

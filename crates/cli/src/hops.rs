@@ -290,7 +290,8 @@ pub(crate) fn hops(
         Ok(HopConfig {
             template,
             others,
-            tls: tls.proxy.clone(),
+            tls: tls.proxy.tls.clone(),
+            ech: Some(tls.proxy.ech.clone()),
             transport: transport.to_node("tunnel", WorkFor::Tunnel),
             token,
             concealed: concealed.clone(),

@@ -6,17 +6,19 @@ use clap::{ArgMatches, builder::Resettable};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
-        WebPkiServerVerifier,
+        EchMode, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
+    sign::{CertifiedKey, SingleCertAndKey},
     version::TLS13,
 };
 use rustls_platform_verifier::Verifier;
 use serde::Serialize;
 use serde_with::{DisplayFromStr, serde_as};
 use sha2::{Digest, Sha256};
+use tandem_node::tls::EchTls;
 use tandem_server::tls::{pem, provider};
 
 use crate::{error::ConfigError, link::Fingerprint, text};
@@ -127,28 +129,21 @@ impl ClientTlsSetup {
         } else {
             trusting(pem::roots(&self.ca)?)
         };
-        let checked_by = |verifier: Arc<dyn ServerCertVerifier>| {
-            Ok::<_, ConfigError>(
-                ClientConfig::builder_with_provider(provider.clone())
-                    .with_protocol_versions(&[&TLS13])?
-                    .dangerous()
-                    .with_custom_certificate_verifier(verifier),
-            )
-        };
-        let origin = checked_by(verifier.clone())?.with_no_client_auth();
         let of_proxy = match self.proxy_sha256 {
             Some(fingerprint) => Arc::new(KeyHolder::of(Trusted::Fingerprint(fingerprint))),
             None => verifier.clone(),
         };
-        let builder = checked_by(of_proxy)?;
-        let proxy = match (&self.client_cert, &self.client_key) {
+        let identity = match (&self.client_cert, &self.client_key) {
             (Some(cert), Some(key)) => {
-                let chain = pem::certificates(cert)?;
-                builder.with_client_auth_cert(chain, pem::private_key(key)?)?
+                let (chain, key) = (pem::certificates(cert)?, pem::private_key(key)?);
+                Some(CertifiedKey::from_der(chain, key, &provider)?)
             }
-            _ => builder.with_no_client_auth(),
+            _ => None,
         };
-        Ok(ClientTls { proxy, origin })
+        Ok(ClientTls {
+            proxy: ServerTrust::new(of_proxy, identity)?,
+            origin: ServerTrust::new(verifier, None)?,
+        })
     }
 
     /// Warns if certificates are not checked.
@@ -165,9 +160,38 @@ impl ClientTlsSetup {
 /// TLS towards both kinds of servers.
 pub(crate) struct ClientTls {
     /// For proxies.
-    pub(crate) proxy: ClientConfig,
+    pub(crate) proxy: ServerTrust,
     /// For origins, which never receive the client's certificate.
-    pub(crate) origin: ClientConfig,
+    pub(crate) origin: ServerTrust,
+}
+
+/// TLS 1.3 towards one kind of servers.
+pub(crate) struct ServerTrust {
+    pub(crate) tls: ClientConfig,
+    /// The same for a server that takes an Encrypted `ClientHello`.
+    pub(crate) ech: EchTls,
+}
+
+impl ServerTrust {
+    fn new(
+        verifier: Arc<dyn ServerCertVerifier>,
+        identity: Option<CertifiedKey>,
+    ) -> Result<Self, rustls::Error> {
+        let identity = identity.map(|identity| Arc::new(SingleCertAndKey::from(identity)));
+        let make = move |ech: Option<EchMode>| {
+            let builder = ClientConfig::builder_with_provider(provider());
+            let builder = match ech {
+                Some(ech) => builder.with_ech(ech)?,
+                None => builder.with_protocol_versions(&[&TLS13])?,
+            };
+            let builder = builder.dangerous().with_custom_certificate_verifier(verifier.clone());
+            Ok::<_, rustls::Error>(match &identity {
+                Some(identity) => builder.with_client_cert_resolver(identity.clone()),
+                None => builder.with_no_client_auth(),
+            })
+        };
+        Ok(Self { tls: make(None)?, ech: EchTls::new(move |ech| make(Some(ech))) })
+    }
 }
 
 /// TLS 1.3 that trusts one CA, which need not be in a file.

@@ -327,6 +327,8 @@ pub struct ServiceEndpoint {
     pub priority: u16,
     /// The addresses of the server, in order of preference.
     pub addresses: Vec<SocketAddr>,
+    /// The configurations for an Encrypted `ClientHello` (`ECHConfigList`, RFC 9848 §2). `None`: it takes none.
+    pub ech: Option<Bytes>,
 }
 
 /// The reason why a host name has no address.

@@ -1,8 +1,13 @@
 //! The cryptography of TLS 1.3 that clients and servers use.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use rustls::crypto::{CryptoProvider, aws_lc_rs, ring};
+use rustls::{
+    ClientConfig,
+    client::{EchConfig, EchMode},
+    crypto::{CryptoProvider, aws_lc_rs, ring},
+    pki_types::EchConfigListBytes,
+};
 
 /// How a client and a server agree on a secret. They use the first way that both of them know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +38,40 @@ pub fn provider(key_exchange: KeyExchange) -> Arc<CryptoProvider> {
         provider.kx_groups.insert(0, aws_lc_rs::kx_group::X25519MLKEM768);
     }
     Arc::new(provider)
+}
+
+/// Makes the settings of TLS for a server that takes an Encrypted `ClientHello` (ECH, RFC 9849). They hold for one
+/// configuration of the server only, so that they are made when that is known.
+#[derive(Clone)]
+pub struct EchTls(Arc<MakeTls>);
+
+type MakeTls = dyn Fn(EchMode) -> Result<ClientConfig, rustls::Error> + Send + Sync;
+
+impl EchTls {
+    /// Makes settings with this function, which trusts the same servers as the client does without ECH. A server that
+    /// rejects ECH is checked by its public name.
+    pub fn new(
+        make: impl Fn(EchMode) -> Result<ClientConfig, rustls::Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(make))
+    }
+
+    /// The settings for a server with one of these configurations (`ECHConfigList`, RFC 9849 §4).
+    ///
+    /// # Errors
+    ///
+    /// None of them can be read and used.
+    pub(crate) fn for_server(&self, configs: &[u8]) -> Result<ClientConfig, rustls::Error> {
+        let suites = aws_lc_rs::hpke::ALL_SUPPORTED_SUITES;
+        let config = EchConfig::new(EchConfigListBytes::from(configs), suites)?;
+        (self.0)(EchMode::Enable(config))
+    }
+}
+
+impl fmt::Debug for EchTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EchTls(..)")
+    }
 }
 
 #[cfg(test)]

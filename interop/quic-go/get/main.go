@@ -1,6 +1,7 @@
 // This program fetches a URL over HTTP/3 with quic-go and its default settings, or sends a file to
 // it with POST. It trusts the CA of SSL_CERT_FILE. On request, its packets keep the size of 1200
-// bytes, its connection ID is empty, or it moves to another local port in the middle of a download.
+// bytes, its connection ID is empty, it moves to another local port in the middle of a download, or it
+// knows no key exchange but X25519MLKEM768.
 package main
 
 import (
@@ -29,13 +30,18 @@ func main() {
 	small := flag.Bool("small", false, "send packets of 1200 bytes at most")
 	emptyID := flag.Bool("empty-id", false, "have an empty connection ID")
 	migrates := flag.Bool("migrate", false, "move to another local port after 1 MB of the answer")
+	hybrid := flag.Bool("hybrid", false, "know no key exchange but X25519MLKEM768")
 	flag.Parse()
-	if err := run(flag.Arg(0), *output, *upload, *small, *emptyID, *migrates); err != nil {
+	config := &tls.Config{}
+	if *hybrid {
+		config.CurvePreferences = []tls.CurveID{tls.X25519MLKEM768}
+	}
+	if err := run(flag.Arg(0), *output, *upload, config, *small, *emptyID, *migrates); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(url, output, upload string, small, emptyID, migrates bool) error {
+func run(url, output, upload string, config *tls.Config, small, emptyID, migrates bool) error {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -47,7 +53,7 @@ func run(url, output, upload string, small, emptyID, migrates bool) error {
 		}
 		request.Method, request.Body = http.MethodPost, file
 	}
-	transport := &http3.Transport{}
+	transport := &http3.Transport{TLSClientConfig: config}
 	if small {
 		transport.QUICConfig = &quic.Config{InitialPacketSize: 1200, DisablePathMTUDiscovery: true}
 	}

@@ -27,7 +27,7 @@ use crate::{
     config::{Layered, ListenAddr, Settings, Target, TransportSettings, transport_for},
     error::{CliError, ConfigError},
     hops, programs, text,
-    tls::{ClientTlsSetup, pinned},
+    tls::{ClientTlsSetup, ServerTrust, pinned},
 };
 
 const EXAMPLES: &str = "\
@@ -152,14 +152,14 @@ impl TryFrom<ConnectSettings> for ConnectSetup {
 
 impl ConnectSetup {
     fn to_node(&self) -> Result<ClientConfig, ConfigError> {
-        let (tls, token) = match &self.identification {
+        let (tls, ech, token) = match &self.identification {
             Identification::Own { token_file, ca } => {
-                let tls = ClientTlsSetup::trusting(ca.clone()).read()?.proxy;
-                (tls, tokens::read_first(token_file)?)
+                let ServerTrust { tls, ech } = ClientTlsSetup::trusting(ca.clone()).read()?.proxy;
+                (tls, Some(ech), tokens::read_first(token_file)?)
             }
             Identification::Pair { pair } => {
                 let PairFile { certificate, token } = read_client_file(pair)?;
-                (pinned(certificate)?, token)
+                (pinned(certificate)?, None, token)
             }
         };
         let template =
@@ -168,6 +168,7 @@ impl ConnectSetup {
             template,
             others: Vec::new(),
             tls,
+            ech,
             transport: self.transport.to_node("tunnel", WorkFor::Tunnel),
             token: Some(token),
             concealed: None,

@@ -164,7 +164,8 @@ impl Speedtest {
             upload: is_upload.then_some(ByteCount::new(Limits::UPLOAD)),
             is_upload_measured: true,
             transport: transport.to_node("speedtest", work),
-            ..FetchConfig::new(url.host(), url.port(), url.path(), through.tls.origin.clone())
+            ech: Some(through.tls.origin.ech.clone()),
+            ..FetchConfig::new(url.host(), url.port(), url.path(), through.tls.origin.tls.clone())
         };
         Ok(ClientConfig {
             hops: through.hops,

@@ -18,6 +18,7 @@ use tokio::{sync::oneshot, time::timeout};
 use crate::{
     error::{CliError, TransferError, UpError},
     through::run_until,
+    tls::ServerTrust,
 };
 
 /// The type of the document (RFC 8801 §4.3).
@@ -31,12 +32,13 @@ const TIME: Duration = Duration::from_secs(20);
 pub(super) async fn fetch(
     (host, port): (&str, u16),
     path: &str,
-    tls: rustls::ClientConfig,
+    proxy: &ServerTrust,
     limits: Limits,
 ) -> Result<Option<Vec<u8>>, CliError> {
     let fetch = FetchConfig {
         accept: Some(MEDIA_TYPE),
-        ..FetchConfig::new(host.to_owned(), port, path.to_owned(), tls)
+        ech: Some(proxy.ech.clone()),
+        ..FetchConfig::new(host.to_owned(), port, path.to_owned(), proxy.tls.clone())
     };
     let task = Task::Fetch(Box::new(fetch));
     let node = Client::new(ClientConfig { hops: Vec::new(), task, limits, seed: None });

@@ -69,7 +69,7 @@ impl Plan {
         }
         let (place, path) = ((self.link.host(), self.link.port()), self.link.path() + pvd::PATH);
         let limits = hops::limits(None, None, None);
-        let body = document::fetch(place, &path, self.tls.proxy.clone(), limits).await?;
+        let body = document::fetch(place, &path, &self.tls.proxy, limits).await?;
         let Some(body) = body else { return Ok(nothing(usual)) };
         let refused = |error| UpError::Document { proxy: self.link.authority(), error };
         let mut origins = vec![Origin::of(&usual)];
@@ -89,7 +89,8 @@ impl Plan {
         let hop = HopConfig {
             transport: transport.to_node("tunnel", WorkFor::Tunnel),
             token,
-            ..HopConfig::new(offer.template.clone(), self.tls.proxy.clone())
+            ech: Some(self.tls.proxy.ech.clone()),
+            ..HopConfig::new(offer.template.clone(), self.tls.proxy.tls.clone())
         };
         ping::ask_once(hop, hops::limits(None, None, None)).await
     }

@@ -119,7 +119,7 @@ impl World {
     fn resolve_service(&mut self, id: HostId, query: QueryId, name: &str, port: u16) {
         let endpoint = |addresses: Vec<IpAddr>| {
             let addresses = addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-            vec![ServiceEndpoint { priority: 0, addresses }]
+            vec![ServiceEndpoint { priority: 0, addresses, ech: None }]
         };
         if let Some(endpoints) = self.services.get(&name.to_ascii_lowercase()) {
             let (result, progress) = (Ok(endpoints.clone()), Progress::Complete);

@@ -112,6 +112,7 @@ fn a_tunnel_goes_on_with_datagrams_if_its_proxy_drops_capsules() {
             let hop = HopConfig {
                 template: Template::default_for("peer.test").unwrap(),
                 tls: tls.client(),
+                ech: None,
                 transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
                 mode,
                 token: None,

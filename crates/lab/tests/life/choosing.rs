@@ -159,6 +159,7 @@ fn many_dead_proxies_are_given_up_three_at_a_time() {
         let endpoint = |address: &String| ServiceEndpoint {
             priority: 1,
             addresses: vec![address.parse().unwrap()],
+            ech: None,
         };
         let far = ServiceEndpoint { priority: 2, ..endpoint(&alive[0]) };
         let endpoints = dead.iter().take(9).map(endpoint).chain([far]);
@@ -313,6 +314,7 @@ fn records_say_which_proxies_come_first() {
                 let endpoint = |priority, address: &str| ServiceEndpoint {
                     priority,
                     addresses: vec![address.parse().unwrap()],
+                    ech: None,
                 };
                 let endpoints = vec![endpoint(7, "10.0.0.3:443"), endpoint(1, "10.0.0.4:443")];
                 testbed.world.set_service("proxy1.test", endpoints);
@@ -342,7 +344,7 @@ fn the_certificate_is_checked_for_the_name_and_not_for_its_target() {
     let outcome = scenario.run(|testbed| {
         // The target has a certificate for its own name only.
         let addresses = vec!["10.0.0.2:443".parse().unwrap()];
-        let endpoints = vec![ServiceEndpoint { priority: 1, addresses }];
+        let endpoints = vec![ServiceEndpoint { priority: 1, addresses, ech: None }];
         testbed.world.set_service("proxy9.test", endpoints);
         choose_from(&scenario, testbed, &[&[9]]);
         testbed.finish()

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "an error here fails the test")]
 
 mod choosing;
+mod ech;
 mod families;
 mod fleets;
 mod flows;

@@ -1,9 +1,10 @@
 //! The settings of a [`Client`](super::Client), with defaults for tunnels.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use rustls::{
     RootCertStore,
+    client::EchMode,
     pki_types::{CertificateDer, pem::PemObject},
     version::TLS13,
 };
@@ -12,7 +13,7 @@ use tandem_node::{
     client::{HopConfig, Template, TunnelMode},
     limits::Limits,
     proxy::Token,
-    tls::{KeyExchange, provider},
+    tls::{EchTls, KeyExchange, provider},
 };
 
 use super::ClientError;
@@ -91,21 +92,24 @@ impl ClientOptions {
         let template = Template::of_proxy(&self.url)
             .map_err(|error| ClientError::Url { url: self.url.as_str().into(), error })?;
         let token = self.token.as_deref().map(Token::parse).transpose()?;
-        let hop = HopConfig::new(template, self.tls()?);
-        Ok(HopConfig { token, mode: self.mode, ..hop })
+        let trust = Trust::read(self.ca.as_deref())?;
+        let tls = trust.tls(None).map_err(|error| fault(&error))?;
+        let ech = EchTls::new(move |ech| trust.tls(Some(ech)));
+        let hop = HopConfig::new(template, tls);
+        Ok(HopConfig { token, mode: self.mode, ech: Some(ech), ..hop })
     }
+}
 
-    /// TLS 1.3 with the CAs that were chosen.
-    fn tls(&self) -> Result<rustls::ClientConfig, ClientError> {
-        let provider = provider(KeyExchange::Hybrid);
-        let fault = |error: &dyn fmt::Display| ClientError::Trust(error.to_string().into());
-        let builder = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .map_err(|error| fault(&error))?;
-        let Some(pem) = &self.ca else {
-            let builder = builder.with_platform_verifier().map_err(|error| fault(&error))?;
-            return Ok(builder.with_no_client_auth());
-        };
+/// Whom a client trusts.
+enum Trust {
+    System,
+    Roots(Arc<RootCertStore>),
+}
+
+impl Trust {
+    /// The CAs of a PEM text, or those of the system.
+    fn read(pem: Option<&[u8]>) -> Result<Self, ClientError> {
+        let Some(pem) = pem else { return Ok(Self::System) }; // none were given
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|error| fault(&error))?;
@@ -114,8 +118,26 @@ impl ClientOptions {
         if roots.is_empty() {
             return Err(ClientError::Trust("the PEM text has no certificate".into()));
         }
-        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+        Ok(Self::Roots(Arc::new(roots)))
     }
+
+    /// TLS 1.3 with this trust, and perhaps with an Encrypted `ClientHello`.
+    fn tls(&self, ech: Option<EchMode>) -> Result<rustls::ClientConfig, rustls::Error> {
+        let builder = rustls::ClientConfig::builder_with_provider(provider(KeyExchange::Hybrid));
+        let builder = match ech {
+            Some(ech) => builder.with_ech(ech)?,
+            None => builder.with_protocol_versions(&[&TLS13])?,
+        };
+        let builder = match self {
+            Self::System => builder.with_platform_verifier()?,
+            Self::Roots(roots) => builder.with_root_certificates(roots.clone()),
+        };
+        Ok(builder.with_no_client_auth())
+    }
+}
+
+fn fault(error: &dyn fmt::Display) -> ClientError {
+    ClientError::Trust(error.to_string().into())
 }
 
 impl fmt::Debug for ClientOptions {

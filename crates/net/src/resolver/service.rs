@@ -1,8 +1,7 @@
 //! The servers of an https authority, by its HTTPS records (RFC 9460).
 //!
 //! The records only say to which addresses and ports the client connects. RFC 9460 §9.1: "clients MUST
-//! continue to validate TLS certificate hostnames based on the origin." The parameter `ech` is ignored, because
-//! rustls with ring cannot encrypt names in handshakes.
+//! continue to validate TLS certificate hostnames based on the origin."
 
 #[cfg(any(test, fuzzing))]
 pub(super) mod model;
@@ -13,10 +12,11 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use hickory_proto::rr::{
     Name, RData, Record, RecordType,
-    rdata::svcb::{SVCB, SvcParamKey, SvcParamValue},
+    rdata::svcb::{EchConfigList, SVCB, SvcParamKey, SvcParamValue},
 };
 use tandem_node::{
     StrangerText,
@@ -62,6 +62,8 @@ struct Service {
     target: Name,
     port: Option<u16>,
     hints: Vec<IpAddr>,
+    /// The configurations for an Encrypted `ClientHello`.
+    ech: Option<Bytes>,
 }
 
 /// What the HTTPS records of a name say.
@@ -220,13 +222,21 @@ impl Search {
     /// `$QNAME`, the authority endpoint's port number, and no `SvcParams`".
     fn services(&self) -> Vec<Service> {
         let Some((followed, _)) = &self.records else { return Vec::new() };
-        let last = followed.alias.clone().map(|target| Service {
+        let last = followed.alias.clone().filter(|_| !self.is_reliant()).map(|target| Service {
             priority: LAST,
             target,
             port: None,
             hints: Vec::new(),
+            ech: None,
         });
         followed.services.iter().cloned().chain(last).collect()
+    }
+
+    /// Whether nothing but the servers of the records is used, because all of them take an Encrypted `ClientHello`.
+    /// Whoever is on the path could else learn the name by dropping first packets (RFC 9848 §5.1).
+    fn is_reliant(&self) -> bool {
+        let services = self.records.as_ref().map_or(&[][..], |(followed, _)| &followed.services);
+        !services.is_empty() && services.iter().all(|service| service.ech.is_some())
     }
 
     /// The targets of records that were not looked up yet.
@@ -304,10 +314,12 @@ impl Search {
             ServiceEndpoint {
                 priority: service.priority,
                 addresses: addresses.map(|address| SocketAddr::new(address, port)).collect(),
+                ech: service.ech,
             }
         };
         let endpoints = self.services().into_iter().map(endpoint).collect();
         let plain = self.plain().and_then(|found| found.result.clone());
+        let plain = plain.filter(|_| !self.is_reliant());
         combine(endpoints, plain.unwrap_or(Err(ResolveError::NotFound)), self.port)
     }
 }
@@ -321,7 +333,7 @@ fn combine(
     let error = match addresses {
         Ok(addresses) => {
             let addresses = addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-            endpoints.push(ServiceEndpoint { priority: LAST, addresses });
+            endpoints.push(ServiceEndpoint { priority: LAST, addresses, ech: None });
             ResolveError::NotFound
         }
         Err(error) => error,
@@ -392,6 +404,7 @@ fn service(owner: &Name, record: &SVCB) -> Option<Service> {
     let is_owner = record.target_name.is_root();
     let target = if is_owner { owner.clone() } else { record.target_name.clone() };
     let (mut port, mut hints, mut is_h3, mut no_default) = (None, Vec::new(), None, false);
+    let mut ech = None;
     for (_, value) in &record.svc_params {
         match value {
             SvcParamValue::Mandatory(keys) => {
@@ -409,8 +422,11 @@ fn service(owner: &Name, record: &SVCB) -> Option<Service> {
                 // IPv6 comes first, as in other answers.
                 hints.splice(0..0, hint.0.iter().map(|a| IpAddr::V6(a.0)));
             }
+            SvcParamValue::EchConfigList(EchConfigList(list)) => {
+                ech = Some(Bytes::copy_from_slice(list));
+            }
             // RFC 9460 §2.4.3: "clients MUST ignore any SvcParam that they do not recognize."
-            _ => {}
+            SvcParamValue::Unknown(_) => {}
         }
     }
     hints.truncate(super::ADDRESSES_MAX);
@@ -423,7 +439,7 @@ fn service(owner: &Name, record: &SVCB) -> Option<Service> {
     if is_h3 != Some(true) {
         return refused("its alpn does not have h3");
     }
-    Some(Service { priority: record.svc_priority, target, port, hints })
+    Some(Service { priority: record.svc_priority, target, port, hints, ech })
 }
 
 /// Why a record with this mandatory key cannot be used, if it cannot.
@@ -439,6 +455,7 @@ fn fault_of_mandatory(key: SvcParamKey, record: &SVCB) -> Option<&'static str> {
         | SvcParamKey::NoDefaultAlpn
         | SvcParamKey::Port
         | SvcParamKey::Ipv4Hint
+        | SvcParamKey::EchConfigList
         | SvcParamKey::Ipv6Hint => None,
         // RFC 9460 §8: the key `mandatory` "MUST NOT appear in its own value-list".
         SvcParamKey::Mandatory => Some("mandatory is one of its mandatory keys"),

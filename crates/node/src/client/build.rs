@@ -134,6 +134,7 @@ impl SharedConfig<'_> {
             port: fetch.port,
             authority: authority.clone(),
             tls: tls_to_origin(&fetch, relays)?,
+            ech: fetch.ech.clone(),
             transport: Transport {
                 receive_window: window.or(Some(Transport::WINDOW_OF_FAST_READERS)),
                 acks: fetch.transport.acks.or(usual_acks),
@@ -179,13 +180,14 @@ fn hop(
     layer: Option<Layer>,
     limits: &Limits,
 ) -> Result<Hop, ConfigError> {
-    let HopConfig { template, others, tls, transport, token, concealed, mode } = config;
+    let HopConfig { template, others, tls, ech, transport, token, concealed, mode } = config;
     let keep_alive = Some(limits.tunnel_idle / 3);
     let settings = PeerSettings {
         host: template.host().to_owned(),
         port: template.port(),
         authority: template.authority().to_owned(),
         tls: ClientTls::new(tls)?,
+        ech,
         transport: Transport { keep_alive, ..transport.of_client() },
         seed,
         layer,

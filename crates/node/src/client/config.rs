@@ -11,6 +11,7 @@ use crate::{
     limits::Limits,
     mode::{Oversize, TunnelMode},
     quic::Transport,
+    tls::EchTls,
     token::Token,
 };
 
@@ -37,6 +38,9 @@ pub struct HopConfig {
     pub others: Vec<Template>,
     /// The certificates to trust. The node sets ALPN.
     pub tls: rustls::ClientConfig,
+    /// The same for proxies of the first hop whose HTTPS records say that they take an Encrypted `ClientHello`. `None`:
+    /// what those records say about it is ignored.
+    pub ech: Option<EchTls>,
     /// The settings of QUIC towards this proxy. The MTU applies to the first hop only. Other hops
     /// use the size that fits.
     pub transport: Transport,
@@ -55,6 +59,7 @@ impl HopConfig {
             template,
             others: Vec::new(),
             tls,
+            ech: None,
             transport: Transport::tunnel(),
             token: None,
             concealed: None,
@@ -94,6 +99,9 @@ pub struct FetchConfig {
     pub resume: Option<Resume>,
     /// The certificates to trust. The node sets ALPN.
     pub tls: rustls::ClientConfig,
+    /// The same for an origin whose HTTPS records say that it takes an Encrypted `ClientHello`. These records are asked
+    /// for if there are no hops. `None`: they are not.
+    pub ech: Option<EchTls>,
     /// The settings of QUIC towards the origin. The MTU applies only without hops. Inside a tunnel
     /// the client uses the size that fits.
     pub transport: Transport,
@@ -117,6 +125,7 @@ impl FetchConfig {
             is_upload_measured: false,
             resume: None,
             tls,
+            ech: None,
             transport: Transport::default(),
             accept: None,
             relays_feedback: false,

@@ -346,10 +346,11 @@ impl ServerTls {
 /// The TLS settings of a client, for QUIC, and the address tokens that servers have given it (RFC 9000 §8.1.3). Like
 /// the tickets of TLS sessions, they are kept for as long as a clone of this is.
 #[derive(Clone)]
-pub struct ClientTls(
-    pub(super) Arc<dyn noq_proto::crypto::ClientConfig>,
-    pub(super) Arc<TokenMemoryCache>,
-);
+pub struct ClientTls {
+    pub(super) crypto: Arc<dyn noq_proto::crypto::ClientConfig>,
+    pub(super) tokens: Arc<TokenMemoryCache>,
+    pub(super) alpn: Vec<Vec<u8>>,
+}
 
 /// The most servers whose address tokens a client keeps, and the most tokens of each.
 const TOKENS: (u32, usize) = (64, 2);
@@ -369,26 +370,39 @@ impl ClientTls {
 
     /// Sets HTTP/3's ALPN and no early data.
     pub fn new(tls: rustls::ClientConfig) -> Result<Self, ConfigError> {
-        Self::with_alpn(tls, vec![ALPN_H3.to_vec()])
+        Self::with_alpn(tls, Self::no_tokens(), vec![ALPN_H3.to_vec()])
+    }
+
+    /// Other settings of TLS, with the address tokens and ALPN of these.
+    pub(crate) fn with(&self, tls: rustls::ClientConfig) -> Result<Self, ConfigError> {
+        Self::with_alpn(tls, self.tokens.clone(), self.alpn.clone())
     }
 
     /// The same for a client that will send the server reports on a tunnel, and tells it so ([`TunnelInfo::ALPN`]).
     pub fn announcing_reports(tls: rustls::ClientConfig) -> Result<Self, ConfigError> {
-        Self::with_alpn(tls, vec![ALPN_H3.to_vec(), TunnelInfo::ALPN.to_vec()])
+        let alpn = vec![ALPN_H3.to_vec(), TunnelInfo::ALPN.to_vec()];
+        Self::with_alpn(tls, Self::no_tokens(), alpn)
     }
 
-    fn with_alpn(mut tls: rustls::ClientConfig, alpn: Vec<Vec<u8>>) -> Result<Self, ConfigError> {
+    fn no_tokens() -> Arc<TokenMemoryCache> {
         let (servers, tokens) = TOKENS;
-        let tokens = Arc::new(TokenMemoryCache::new(servers, tokens));
+        Arc::new(TokenMemoryCache::new(servers, tokens))
+    }
+
+    fn with_alpn(
+        mut tls: rustls::ClientConfig,
+        tokens: Arc<TokenMemoryCache>,
+        alpn: Vec<Vec<u8>>,
+    ) -> Result<Self, ConfigError> {
         #[cfg(fuzzing)]
         if let Some(handshake) = REPLACEMENT.get() {
-            return Ok(Self(handshake.clone(), tokens));
+            return Ok(Self { crypto: handshake.clone(), tokens, alpn });
         }
-        tls.alpn_protocols = alpn;
+        tls.alpn_protocols.clone_from(&alpn);
         tls.enable_early_data = false;
         let quic =
             QuicClientConfig::try_from(tls).map_err(|_| ConfigError::NoInitialCipherSuite)?;
-        Ok(Self(Arc::new(quic), tokens))
+        Ok(Self { crypto: Arc::new(quic), tokens, alpn })
     }
 }
 

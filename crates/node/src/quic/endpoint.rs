@@ -164,7 +164,7 @@ impl Endpoint {
     ) -> Self {
         let mut endpoint = Self::new(None, transport, limits, seed);
         let destination_cids = initial_destination_cids(seed);
-        let (tls, tokens) = (tls.0.clone(), tls.1.clone());
+        let (tls, tokens) = (tls.crypto.clone(), tls.tokens.clone());
         endpoint.client = Some(Opening { tls, tokens, destination_cids, layer: None, place: None });
         endpoint.larger_initials = LargerInitials::new(transport.mtu);
         endpoint

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use noq_proto::ConnectionError;
+use rustls::{PeerIncompatible, internal::msgs::codec::Codec};
 use tandem_wire::{Code, StrangerText};
 
 use super::StreamId;
@@ -42,6 +44,9 @@ pub(crate) enum Closed {
     Displaced,
     /// TLS failed at either end.
     Tls(StrangerText),
+    /// The server, which has shown a certificate for its public name, rejects the Encrypted `ClientHello`. It may have
+    /// other configurations (`ECHConfigList`) for it (RFC 9849 §6.1.6).
+    EchRejected(Option<Bytes>),
     /// The peer closed the connection with this application error.
     ByPeer(Code, StrangerText),
     /// The peer violated QUIC.
@@ -55,6 +60,16 @@ impl From<ConnectionError> for Closed {
         /// TLS alerts are the QUIC errors 0x0100 to 0x01ff (RFC 9001 §4.8).
         fn is_tls(code: u64) -> bool {
             (0x100..0x200).contains(&code)
+        }
+        if let ConnectionError::TransportError(error) = &error
+            && let Some(crypto) = &error.crypto
+            && let Some(rustls::Error::PeerIncompatible(
+                PeerIncompatible::ServerRejectedEncryptedClientHello(configs),
+            )) = crypto.downcast_ref()
+        {
+            return Self::EchRejected(
+                configs.as_ref().map(|configs| configs.get_encoding().into()),
+            );
         }
         match error {
             ConnectionError::TimedOut => Self::TimedOut,
@@ -80,6 +95,9 @@ impl std::fmt::Display for Closed {
             Self::TimedOut => f.write_str("no packet for the idle timeout"),
             Self::Displaced => f.write_str("closed to make room for others"),
             Self::Tls(reason) => write!(f, "TLS: {reason}"),
+            Self::EchRejected(_) => {
+                f.write_str("TLS: the server rejects the Encrypted ClientHello")
+            }
             Self::ByPeer(code, reason) if reason.is_empty() => {
                 write!(f, "closed by the peer with {code}")
             }

@@ -44,6 +44,7 @@ pub fn run(input: &[u8]) {
             let endpoints = services.into_iter().map(|service| ServiceEndpoint {
                 priority: service.priority,
                 addresses: addresses(&service.hints, service.port.unwrap_or(PORT)),
+                ech: service.ech,
             });
             check_combined(endpoints.collect(), *flags);
         }

@@ -212,7 +212,44 @@ fn records_that_this_client_cannot_use_are_left_out() {
         ],
     );
     let record = Record::from_rdata(Name::root(), 60, RData::HTTPS(HTTPS(mandatory_ech)));
-    assert_eq!(interpret(&[record]), Records::Services(Vec::new()));
+    let Records::Services(services) = interpret(&[record]) else { panic!() };
+    assert_eq!(services[0].ech.as_deref(), Some(&[1][..]));
+}
+
+#[test]
+fn without_a_server_that_shows_the_name_none_is_used_that_does() {
+    let zone = vec![
+        record("near.test.", RecordType::A, "127.0.0.2"),
+        record("all.test.", RecordType::A, "127.0.0.1"),
+        https("all.test.", "1 near.test. alpn=h3 ech=AQ=="),
+        https("all.test.", "2 near.test. alpn=h3 port=4443 ech=AQ=="),
+        record("some.test.", RecordType::A, "127.0.0.1"),
+        https("some.test.", "1 near.test. alpn=h3 ech=AQ=="),
+        https("some.test.", "2 near.test. alpn=h3 port=4443"),
+        https("alias.test.", "0 all.test."),
+        record("other.test.", RecordType::A, "127.0.0.1"),
+        https("other.test.", "1 near.test. alpn=h2 ech=AQ=="),
+    ];
+    block_on(async {
+        let resolver = serve(zone, Manner::Answers).await;
+        for (host, expected) in [
+            ("all.test", vec![("127.0.0.2:443", true), ("127.0.0.2:4443", true)]),
+            ("alias.test", vec![("127.0.0.2:443", true), ("127.0.0.2:4443", true)]),
+            (
+                "some.test",
+                vec![("127.0.0.2:443", true), ("127.0.0.2:4443", false), ("127.0.0.1:443", false)],
+            ),
+            ("other.test", vec![("127.0.0.1:443", false)]),
+        ] {
+            let endpoints = resolver.resolve_service(host, 443, drop).await.expect(host);
+            let found: Vec<_> = endpoints
+                .iter()
+                .map(|endpoint| (endpoint.addresses[0].to_string(), endpoint.ech.is_some()))
+                .collect();
+            let found: Vec<_> = found.iter().map(|(at, ech)| (at.as_str(), *ech)).collect();
+            assert_eq!(found, expected, "{host}");
+        }
+    });
 }
 
 fn mandatory(key: SvcParamKey) -> SvcParamValue {

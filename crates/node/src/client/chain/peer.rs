@@ -8,7 +8,9 @@ use std::{
 
 use bytes::BytesMut;
 use tandem_units::ByteCount;
-use tandem_wire::Code;
+use tandem_wire::{Code, StrangerText};
+
+use tracing::debug;
 
 use crate::{
     carrier::Carrier,
@@ -19,6 +21,7 @@ use crate::{
     quic::{self, Closed, Connection, ConnectionId, Endpoint, Place},
     service::HostPort,
     stats::ConnectionStats,
+    tls::EchTls,
 };
 
 /// The address that the engine gets for a peer inside a tunnel, where addresses have no meaning. It
@@ -33,6 +36,8 @@ pub(in crate::client) struct PeerSettings {
     pub(in crate::client) port: u16,
     pub(in crate::client) authority: String,
     pub(in crate::client) tls: quic::ClientTls,
+    /// Makes the same for a server that takes an Encrypted `ClientHello`.
+    pub(in crate::client) ech: Option<EchTls>,
     pub(in crate::client) transport: quic::Transport,
     pub(in crate::client) seed: Option<u64>,
     /// The place of the connection in a chain whose bytes are accounted for.
@@ -44,6 +49,19 @@ pub(in crate::client) struct PeerSettings {
 impl PeerSettings {
     pub(in crate::client) fn place(&self) -> HostPort {
         HostPort { host: self.host.clone(), port: self.port }
+    }
+
+    /// Encrypts the `ClientHello` with one of these configurations of the server (`ECHConfigList`), if one can be used.
+    pub(in crate::client) fn encrypt_hello(&mut self, configs: &[u8]) {
+        let Some(ech) = &self.ech else { return }; // it is not wanted
+        let tls = ech.for_server(configs).map_err(|error| error.to_string());
+        match tls.and_then(|tls| self.tls.with(tls).map_err(|error| error.to_string())) {
+            Ok(tls) => self.tls = tls,
+            Err(error) => {
+                let error = StrangerText::from(error);
+                debug!(authority = self.authority, %error, "the server's ECH is not used");
+            }
+        }
     }
 }
 
@@ -319,6 +337,10 @@ impl Peer {
                 ClientError::NoAnswer { peer, timeout: limits.connection_idle }
             }
             Closed::Tls(reason) => ClientError::Tls { peer, reason: reason.clone() },
+            Closed::EchRejected(_) => {
+                let reason = StrangerText::new("the server rejects the Encrypted ClientHello");
+                ClientError::Tls { peer, reason }
+            }
             other => ClientError::ConnectionLost { peer, reason: other.to_string().into() },
         }
     }

@@ -96,12 +96,14 @@ impl First {
         for (proxy, HostPort { host, port }) in (0..).zip(cx.chain.first_places()) {
             if let Ok(address) = host.parse::<IpAddr>() {
                 let addresses = vec![SocketAddr::new(address, port)];
-                self.learn(proxy, vec![ServiceEndpoint { priority: 0, addresses }], cx);
+                let endpoint = ServiceEndpoint { priority: 0, addresses, ech: None };
+                self.learn(proxy, vec![endpoint], cx);
                 continue;
             }
             self.race.unresolved.insert(proxy);
             let query = QueryId(proxy as u64);
-            cx.outputs.push_back(if is_proxy {
+            let takes_ech = cx.chain.first_settings(proxy).is_some_and(|it| it.ech.is_some());
+            cx.outputs.push_back(if is_proxy || takes_ech {
                 Output::ResolveService { query, host, port }
             } else {
                 Output::Resolve { query, host }
@@ -149,6 +151,7 @@ impl First {
         let endpoint = |addresses: Vec<IpAddr>| ServiceEndpoint {
             priority: 0,
             addresses: addresses.into_iter().map(with_port).collect(),
+            ech: None,
         };
         let result = result.map(|addresses| vec![endpoint(addresses)]);
         self.on_service_resolved(query, (result, progress), cx)
@@ -219,6 +222,9 @@ impl First {
             return impossible("each candidate is of a proxy of the list");
         };
         settings.seed = settings.seed.map(|seed| seed.wrapping_add(number << 16));
+        if let Some(configs) = self.memory.ech(candidate) {
+            settings.encrypt_hello(configs);
+        }
         let kind = SocketKind::Connected(candidate.address);
         let socket = open_socket(cx.outputs, cx.next_socket, kind);
         let peer = Peer::new(settings, cx.limits);
@@ -329,6 +335,16 @@ impl First {
             let error = match event {
                 None => {
                     index += 1;
+                    continue;
+                }
+                Some(Ok(quic::Event::Lost(quic::Closed::EchRejected(instead))))
+                    if self.memory.on_ech_rejected(attempt.candidate, instead.clone()) =>
+                {
+                    let Attempt { candidate, peer, socket, .. } = self.race.take_failed(index);
+                    let address = candidate.address;
+                    debug!(%address, has_other = instead.is_some(), "the proxy rejects ECH");
+                    self.race.again(candidate);
+                    cx.chain.leave(cx.now, peer, socket);
                     continue;
                 }
                 Some(Ok(quic::Event::Lost(reason))) => peer.lost(&reason, cx.limits),

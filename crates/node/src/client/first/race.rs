@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use rand::seq::SliceRandom;
 
 use crate::client::chain::Peer;
@@ -62,6 +63,8 @@ pub(super) struct CandidateMemory {
     handshakes: BTreeMap<SocketAddr, Duration>,
     /// The addresses that have failed since the client last had a tunnel.
     failed: BTreeSet<SocketAddr>,
+    /// The configurations for an Encrypted `ClientHello` that servers have rejected, and what they take instead.
+    rejected: BTreeMap<SocketAddr, (Bytes, Option<Bytes>)>,
 }
 
 impl CandidateMemory {
@@ -84,11 +87,12 @@ impl CandidateMemory {
             room -= endpoint.addresses.len();
         }
         self.answers.insert(proxy, endpoints);
-        let Self { answers, handshakes, .. } = self;
+        let Self { answers, handshakes, rejected, .. } = self;
         let known = |address: &SocketAddr| {
             answers.values().flatten().any(|endpoint| endpoint.addresses.contains(address))
         };
         handshakes.retain(|address, _| known(address));
+        rejected.retain(|address, _| known(address));
     }
 
     /// The candidates of one proxy that have not failed since the client last had a tunnel.
@@ -106,6 +110,33 @@ impl CandidateMemory {
         }
         candidates.retain(|candidate| !self.failed.contains(&candidate.address));
         candidates
+    }
+
+    /// The configurations with which a candidate takes an Encrypted `ClientHello`.
+    pub(super) fn ech(&self, candidate: Candidate) -> Option<&Bytes> {
+        let told = self.told_ech(candidate)?;
+        match self.rejected.get(&candidate.address) {
+            Some((rejected, instead)) if rejected == told => instead.as_ref(),
+            _ => Some(told),
+        }
+    }
+
+    fn told_ech(&self, candidate: Candidate) -> Option<&Bytes> {
+        let endpoints = self.answers.get(&candidate.proxy)?;
+        let endpoint = endpoints.iter().find(|it| it.addresses.contains(&candidate.address))?;
+        endpoint.ech.as_ref()
+    }
+
+    /// Notes that a candidate has rejected an Encrypted `ClientHello`, and what it takes instead. Returns whether the
+    /// candidate should be tried again: it has not rejected what it was told to take before.
+    ///
+    /// RFC 9849 §6.1.6: a client does not retry more than once with what a server has sent instead.
+    pub(super) fn on_ech_rejected(&mut self, candidate: Candidate, instead: Option<Bytes>) -> bool {
+        let Some(told) = self.told_ech(candidate).cloned() else { return false }; // a newer answer has none
+        let known = self.rejected.get(&candidate.address);
+        let is_first = known.is_none_or(|(rejected, _)| *rejected != told);
+        self.rejected.insert(candidate.address, (told, instead.filter(|_| is_first)));
+        is_first
     }
 
     /// Whether a known candidate has not failed since the client last had a tunnel.
@@ -246,6 +277,11 @@ impl Race {
         }
     }
 
+    /// Lets a candidate be tried again, as soon as its turn comes.
+    pub(super) fn again(&mut self, candidate: Candidate) {
+        self.waiting.push(candidate);
+    }
+
     /// Whether no candidate is known, nor will be.
     pub(super) fn has_nobody(&self) -> bool {
         !self.is_running() && self.begun == 0 && self.error.is_none() && self.beside.is_none()
@@ -362,7 +398,7 @@ mod tests {
 
     fn endpoint(priority: u16, addresses: &[&str]) -> ServiceEndpoint {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        ServiceEndpoint { priority, addresses }
+        ServiceEndpoint { priority, addresses, ech: None }
     }
 
     fn address(text: &str) -> SocketAddr {

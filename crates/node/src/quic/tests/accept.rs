@@ -70,7 +70,7 @@ impl Crowd {
         let seed = Some(self.begun);
         let tokens =
             self.tokens.entry(address).or_insert_with(|| TokenMemoryCache::new(1, 2).into());
-        let tls = ClientTls(self.client_tls.0.clone(), tokens.clone());
+        let tls = ClientTls { tokens: tokens.clone(), ..self.client_tls.clone() };
         let mut client = Endpoint::client(&tls, &transport, &limits, seed);
         client.connect(self.now, SERVER, "localhost").unwrap();
         for packet in super::transmit(&mut client, self.now) {
