@@ -211,16 +211,19 @@ impl Peer {
         Some(kind)
     }
 
+    /// Handles a packet of the peer. The engine is not told at which local address it has arrived: packets leave through
+    /// a connected socket, whose address the kernel has chosen. The former socket of a client that has moved still
+    /// receives, but its address must not become the source of packets.
     pub(in crate::client) fn handle_datagram(
         &mut self,
         now: Instant,
-        from: (SocketAddr, Option<IpAddr>),
+        from: SocketAddr,
         ecn: Option<Ecn>,
         payload: BytesMut,
     ) {
         self.suspicion = None;
         if let Some((endpoint, _)) = &mut self.endpoint {
-            endpoint.handle_datagram(now, from, ecn, payload);
+            endpoint.handle_datagram(now, (from, None), ecn, payload);
         }
     }
 
