@@ -211,9 +211,9 @@ impl Peer {
         Some(kind)
     }
 
-    /// Handles a packet of the peer. The engine is not told at which local address it has arrived: packets leave through
-    /// a connected socket, whose address the kernel has chosen. The former socket of a client that has moved still
-    /// receives, but its address must not become the source of packets.
+    /// Handles a packet of the peer. The engine is not told at which local address it has arrived: packets leave
+    /// through a connected socket, whose address the kernel has chosen. The former socket of a client that has moved
+    /// still receives, but its address must not become the source of packets.
     pub(in crate::client) fn handle_datagram(
         &mut self,
         now: Instant,
