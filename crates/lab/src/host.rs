@@ -80,6 +80,8 @@ pub(crate) struct Host {
     pub(crate) timer: Timer,
     pub(crate) sockets: Sockets<SocketId>,
     pub(crate) tcp_sockets: Sockets<TcpSocket>,
+    /// Where the program listens that has the other end of the standard input and output.
+    pub(crate) stdio: Option<SocketAddr>,
     pub(crate) files: FileSet,
     open_files: BTreeMap<FileId, Contents>,
     pub(crate) body: Body,
@@ -114,6 +116,7 @@ impl Host {
             timer: Timer::default(),
             sockets: Sockets::new(addresses.clone()),
             tcp_sockets: Sockets::new(addresses),
+            stdio: None,
             files: FileSet::new(),
             open_files: BTreeMap::new(),
             body: Body::new(),

@@ -177,8 +177,12 @@ pub struct Limits {
     /// open connections that they may use later.
     pub program_silence: Duration,
     /// The longest wait of a local program for the request of its TCP connection to leave: until the tunnel is up and
-    /// the proxy allows one more stream.
+    /// the proxy allows one more stream. It is also the longest wait for an answer through a tunnel that has fallen
+    /// silent.
     pub request_wait: Duration,
+    /// The wait for the answer to such a request after which the client asks whether the proxy is still there. Another
+    /// process in its place then says that it does not know the tunnel.
+    pub answer_doubt: Duration,
     /// The longest further wait for the proxy's answer, which may itself wait for the target during
     /// [`connect_timeout`](Self::connect_timeout).
     pub answer_wait: Duration,
@@ -339,6 +343,7 @@ impl Default for Limits {
             local_proxy: LocalProxyLimits::default(),
             program_silence: Duration::from_secs(120),
             request_wait: Duration::from_secs(8),
+            answer_doubt: Duration::from_secs(1),
             answer_wait: Duration::from_secs(5),
             nested: 3,
             unowned_datagrams: 64,

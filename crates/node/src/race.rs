@@ -152,6 +152,21 @@ impl Race {
         self.next = now;
     }
 
+    /// Forgets the attempts that run, of which one is used.
+    pub(crate) fn end_attempts(&mut self) {
+        self.running.clear();
+    }
+
+    /// Whether an address is left that was not tried, or may come.
+    pub(crate) fn may_go_on(&self) -> bool {
+        !self.left.is_empty() || self.look_up().is_some()
+    }
+
+    /// The error of the last attempt.
+    pub(crate) const fn last_error(&self) -> OsError {
+        self.last_error
+    }
+
     /// The address of an attempt.
     pub(crate) fn address(&self, attempt: Attempt) -> Option<SocketAddr> {
         self.running.iter().find(|(running, _)| *running == attempt).map(|(_, address)| *address)

@@ -52,7 +52,16 @@ pub struct EchoHost {
 impl EchoHost {
     /// Listens at this port of all IPv4 addresses.
     pub const fn new(port: u16) -> Self {
-        Self { to_open: Some(listen(port)), to_send: VecDeque::new(), echoed: 0 }
+        Self::with(listen(port))
+    }
+
+    /// Listens at this address.
+    pub const fn at(address: SocketAddr) -> Self {
+        Self::with(SocketKind::Listen(address))
+    }
+
+    const fn with(kind: SocketKind) -> Self {
+        Self { to_open: Some(kind), to_send: VecDeque::new(), echoed: 0 }
     }
 
     /// Number of datagrams that were sent back.

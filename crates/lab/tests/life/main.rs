@@ -5,6 +5,7 @@
 
 mod choosing;
 mod ech;
+mod families;
 mod fleets;
 mod flows;
 mod nat;

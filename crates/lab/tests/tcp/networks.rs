@@ -32,6 +32,10 @@ const fn ms(milliseconds: u64) -> Duration {
 
 const MOVES: &[Move] = &[
     Move { name: "another address is preferred", steps: &[(&[MOBILE, HOME], ms(0))] },
+    Move {
+        name: "another address is preferred, and the first one goes soon",
+        steps: &[(&[MOBILE, HOME], ms(200)), (&[MOBILE], ms(0))],
+    },
     Move { name: "another address at once", steps: &[(&[MOBILE], ms(0))] },
     Move { name: "another after 0.3 s", steps: &[(&[], ms(300)), (&[MOBILE], ms(0))] },
     Move { name: "another after 3 s", steps: &[(&[], ms(3000)), (&[MOBILE], ms(0))] },
@@ -119,6 +123,22 @@ fn tcp_connections_go_on_if_the_operating_system_tells_nothing() {
     for way in &MOVES[1..] {
         check(&Scenario::new(2, 1), way, false);
     }
+}
+
+/// What still arrives at the former address says nothing of where packets leave.
+#[test]
+fn nothing_leaves_from_the_former_address_although_packets_arrive_there() {
+    let scenario = Scenario::new(6, 1);
+    scenario.run(|testbed| {
+        serve(&scenario, testbed, &[Behaviour::Echo.into()]);
+        let typist = TcpTypist::new(listener(0), 5 * MS, 1000, 10);
+        testbed.world.add_host("typist", ["10.0.1.1"], typist);
+        testbed.world.run_for(2 * SECOND);
+        // The last packets for the former address are on their way for less than 200 ms.
+        perform(testbed, &[(&[MOBILE, HOME], 200 * MS), (&[MOBILE], SECOND)], true);
+        assert_eq!(testbed.world.network_stats().unroutable, 0);
+        testbed.world.trace().digest()
+    });
 }
 
 #[test]

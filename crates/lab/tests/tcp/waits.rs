@@ -2,37 +2,54 @@
 
 use std::{
     collections::VecDeque,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
 use tandem_lab::{
-    TestCertificate,
-    endpoints::{Behaviour, EchoHost, SenderHost, Shot},
+    LinkConfig, TestCertificate,
+    endpoints::{Behaviour, EchoHost, SenderHost, Shot, TcpProgram, TcpTask},
 };
 use tandem_node::{
     Event, Input, Node, Output,
     client::{FlowConfig, ForwardConfig, Task, TcpService},
     error::ClientError,
+    limits::Limits,
     proxy::Access,
     quic::ResetSecret,
-    tcp::{TcpId, TcpInput, TcpOutput},
+    tcp::{ListenerId, TcpId, TcpInput, TcpOutput},
 };
 
 use crate::{
-    bed::{MS, SECOND, add_target, listener, program, task},
-    scenario::{Scenario, Testbed, certificate},
+    bed::{MS, PORT, SECOND, TARGET_RTT, add_target, failures, target_ip},
+    scenario::{LOOPBACK, PrintedSeed, Scenario, Testbed, certificate},
 };
 
-/// The longest wait of a program for an answer. A proxy that is silent is given up after 10 s.
-const ANSWERED: Duration = Duration::from_millis(10_200);
+/// The longest wait of a program for an answer.
+const ANSWERED: Duration = Duration::from_secs(8);
 
 /// The longest wait for a connection through a proxy that was replaced at once.
 const CONNECTED: Duration = Duration::from_secs(3);
 
 const TCP: TcpId = TcpId(1);
 
-/// A program that says something to the client's proxy port, and notes the answer.
+/// The target of UDP flows.
+const UDP_TARGET: &str = "10.0.0.8";
+
+/// Where the client listens for programs: on its loopback address, which stays when it moves. The last one is of a
+/// program that starts a client of its own.
+const FORWARD: SocketAddr = local(1, 6000);
+const PROXY: SocketAddr = local(1, 6001);
+const UDP: SocketAddr = local(1, 5000);
+const STARTER: SocketAddr = local(2, 1);
+
+const fn local(host: u16, port: u16) -> SocketAddr {
+    let ip = std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host);
+    SocketAddr::new(IpAddr::V6(ip), port)
+}
+
+/// A program that says something, and notes the answer.
 struct Asker {
     words: Bytes,
     outputs: VecDeque<TcpOutput>,
@@ -42,20 +59,32 @@ struct Asker {
 }
 
 impl Asker {
-    fn new(words: &[u8]) -> Self {
-        let connect = TcpOutput::Connect { tcp: TCP, peer: listener(1), user: None };
+    fn new(first: TcpOutput, words: &[u8]) -> Self {
         Self {
             words: Bytes::copy_from_slice(words),
-            outputs: VecDeque::from([connect]),
+            outputs: VecDeque::from([first]),
             answer: BytesMut::new(),
             has_ended: false,
         }
+    }
+
+    /// One that connects to the client's proxy port.
+    fn connecting(words: &[u8]) -> Self {
+        Self::new(TcpOutput::Connect { tcp: TCP, peer: PROXY, user: None }, words)
+    }
+
+    /// One that starts a client, and has the other end of its standard input and output.
+    fn starting(words: &[u8]) -> Self {
+        Self::new(TcpOutput::Listen { listener: ListenerId(0), address: STARTER }, words)
     }
 }
 
 impl Node for Asker {
     fn handle(&mut self, _: Instant, input: Input) {
         match input {
+            Input::Tcp(TcpInput::Listening { listener, .. }) => {
+                self.outputs.push_back(TcpOutput::Accept { listener, tcp: TCP });
+            }
             Input::Tcp(TcpInput::Opened { .. }) => {
                 let data = std::mem::take(&mut self.words);
                 self.outputs.push_back(TcpOutput::Write { tcp: TCP, data });
@@ -75,16 +104,31 @@ impl Node for Asker {
     }
 }
 
-/// The protocol in which a program asks.
+/// The way in which a program asks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Asks {
     Socks5,
     Connect,
     Get,
+    /// A connection to a port that the client forwards (`--tcp`).
     Forward,
     /// A UDP association, whose socket is the client's own.
     Associate,
+    /// Packets to a port that the client forwards (`--udp`). The program repeats them.
+    Udp,
+    /// A program starts a client for one connection, and uses its standard input and output (`--stdio`).
+    Stdio,
 }
+
+const ALL_WAYS: [Asks; 7] = [
+    Asks::Socks5,
+    Asks::Connect,
+    Asks::Get,
+    Asks::Forward,
+    Asks::Associate,
+    Asks::Udp,
+    Asks::Stdio,
+];
 
 /// What happens to the proxy.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,6 +151,17 @@ enum Happens {
     Moves,
 }
 
+const ALL_EVENTS: [Happens; 8] = [
+    Happens::Replaced,
+    Happens::Moves,
+    Happens::Dies,
+    Happens::Silent,
+    Happens::Drained,
+    Happens::Strange,
+    Happens::Closed,
+    Happens::NoNetwork,
+];
+
 impl Happens {
     fn happen(self, scenario: &Scenario, testbed: &mut Testbed) {
         let (client, proxy, for_good) = (testbed.client, testbed.proxies[0], 1000 * SECOND);
@@ -127,8 +182,8 @@ impl Happens {
                 closed.set_access(Access::Tokens(Vec::new()));
                 testbed.world.replace(proxy, closed);
             }
-            Self::NoNetwork => move_to(testbed, &[]),
-            Self::Moves => move_to(testbed, &["10.99.0.1"]),
+            Self::NoNetwork => move_to(testbed, &[LOOPBACK]),
+            Self::Moves => move_to(testbed, &["10.99.0.1", LOOPBACK]),
         }
     }
 }
@@ -141,13 +196,28 @@ fn move_to(testbed: &mut Testbed, addresses: &[&str]) {
 
 /// Makes the client serve programs, and waits for the tunnel.
 fn serve(scenario: &Scenario, testbed: &mut Testbed) {
-    let mut node = scenario.client(Task::Forward(Vec::new()));
-    let target = FlowConfig::new("10.0.0.20", 7);
-    node.add_tcp_service(TcpService::Forward { listen: listener(0), target });
-    node.add_tcp_service(TcpService::Proxy { listen: listener(1), password: None });
+    let udp = vec![ForwardConfig::new(UDP, UDP_TARGET, PORT)];
+    let mut node = scenario.client(Task::Forward(udp));
+    let target = FlowConfig::new(target_ip(0), PORT);
+    node.add_tcp_service(TcpService::Forward { listen: FORWARD, target });
+    node.add_tcp_service(TcpService::Proxy { listen: PROXY, password: None });
     testbed.world.replace(testbed.client, node);
     add_target(testbed, 0, Behaviour::Echo);
+    let echo = testbed.world.add_host("echo", [UDP_TARGET], EchoHost::new(PORT));
+    let far = LinkConfig { delay: TARGET_RTT / 2, ..LinkConfig::default() };
+    testbed.world.connect(testbed.proxies[0], echo, far);
     testbed.world.run_for(2 * SECOND);
+}
+
+/// Starts a client for the standard input and output of another program, with the settings of the command line.
+fn start_for_stdio(scenario: &Scenario, testbed: &mut Testbed) {
+    let limits = Limits { retry: Some(Duration::ZERO), ..scenario.limits.clone() };
+    // With the seed of the client before, the proxy would take it for that one.
+    let scenario = Scenario { limits, seed: PrintedSeed(2), ..scenario.clone() };
+    let mut node = scenario.client(Task::Forward(Vec::new()));
+    node.add_tcp_service(TcpService::Stdio { target: FlowConfig::new(target_ip(0), PORT) });
+    testbed.world.set_stdio(testbed.client, STARTER);
+    testbed.world.replace(testbed.client, node);
 }
 
 /// Whether the answer grants the connection. `None`: it is no answer.
@@ -165,7 +235,8 @@ fn grants(asks: Asks, answer: &[u8]) -> Option<bool> {
             );
             Some(answer.starts_with(b"200"))
         }
-        Asks::Forward => None,
+        Asks::Stdio => (!answer.is_empty()).then_some(true),
+        Asks::Forward | Asks::Udp => None,
     }
 }
 
@@ -174,21 +245,46 @@ type Answer = Box<dyn Fn(&Testbed) -> Option<bool>>;
 
 impl Asks {
     /// Starts a program that asks.
-    fn begin(self, testbed: &mut Testbed) -> Answer {
+    fn begin(self, scenario: &Scenario, testbed: &mut Testbed) -> Answer {
+        let began = testbed.world.elapsed();
         let words: &[u8] = match self {
             Self::Socks5 => &[5, 1, 0, 5, 1, 0, 1, 10, 0, 0, 20, 0, 7],
             Self::Associate => &[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0],
             Self::Connect => b"CONNECT 10.0.0.20:7 HTTP/1.1\r\nHost: 10.0.0.20:7\r\n\r\n",
             Self::Get => b"GET http://10.0.0.20:7/ HTTP/1.1\r\nHost: 10.0.0.20:7\r\n\r\n",
             Self::Forward => {
-                let forwarded = program(testbed, 1, vec![task(0, 1000)]);
+                let program = TcpProgram::new(vec![TcpTask::new(FORWARD, 1000)]);
+                let program = testbed.world.add_host("program", ["fd00::2"], program);
                 return Box::new(move |testbed| {
-                    let report = testbed.world.node(forwarded).reports().next()?;
+                    let report = testbed.world.node(program).reports().next()?;
                     report.result.map(|result| result.is_ok())
                 });
             }
+            Self::Udp => {
+                let program = SenderHost::new(UDP, Shot::every(500 * MS, 60, 100));
+                let program = testbed.world.add_host("program", ["fd00::2"], program);
+                return Box::new(move |testbed| {
+                    let came = !testbed.world.node(program).replies().is_empty();
+                    // Nobody can tell this program that its packets go nowhere.
+                    let is_over = testbed.world.elapsed() >= began + ANSWERED;
+                    (came || is_over).then_some(came)
+                });
+            }
+            Self::Stdio => {
+                let starter = Asker::starting(b"hello");
+                let starter = testbed.world.add_host("starter", ["fd00::2"], starter);
+                start_for_stdio(scenario, testbed);
+                return Box::new(move |testbed| {
+                    let mut events = testbed.world.events(testbed.client).iter();
+                    let has_ended =
+                        events.any(|(at, it)| *at >= began && matches!(it, Event::Closed(_)));
+                    let starter = testbed.world.node(starter);
+                    let has_ended = has_ended || starter.has_ended;
+                    grants(self, &starter.answer).or(has_ended.then_some(false))
+                });
+            }
         };
-        let asker = testbed.world.add_host("asker", ["10.0.1.1"], Asker::new(words));
+        let asker = testbed.world.add_host("asker", ["fd00::2"], Asker::connecting(words));
         Box::new(move |testbed| {
             let asker = testbed.world.node(asker);
             grants(self, &asker.answer).or(asker.has_ended.then_some(false))
@@ -207,14 +303,14 @@ fn wait(asks: Asks, happens: Happens, asked: i64) -> (Duration, bool) {
         let (began, is_answered);
         if asked < 0 {
             began = testbed.world.now();
-            is_answered = asks.begin(testbed);
+            is_answered = asks.begin(&scenario, testbed);
             testbed.world.run_for(distance);
             happens.happen(&scenario, testbed);
         } else {
             happens.happen(&scenario, testbed);
             testbed.world.run_for(distance);
             began = testbed.world.now();
-            is_answered = asks.begin(testbed);
+            is_answered = asks.begin(&scenario, testbed);
         }
         while testbed.world.now() < began + 30 * SECOND {
             if let Some(is_granted) = is_answered(testbed) {
@@ -228,22 +324,28 @@ fn wait(asks: Asks, happens: Happens, asked: i64) -> (Duration, bool) {
 
 #[test]
 fn a_program_that_asks_while_the_tunnel_is_lost_gets_its_connection_or_a_refusal_in_time() {
-    use Happens::{Closed, Dies, Drained, Moves, NoNetwork, Replaced, Silent, Strange};
-    for asks in [Asks::Socks5, Asks::Connect, Asks::Get, Asks::Forward, Asks::Associate] {
-        for happens in [Replaced, Moves, Dies, Silent, Drained, Strange, Closed, NoNetwork] {
-            // Milliseconds after the event. The first request is on its way.
-            for asked in [-10, 0, 1000, 12_000] {
-                if happens == Closed && asked > 0 {
+    use Happens::{Closed, Drained, Moves, Replaced};
+    for asks in ALL_WAYS {
+        for happens in ALL_EVENTS {
+            // Milliseconds after the event. The first request is with the proxy, which connects to the target; the
+            // second one is on its way.
+            for asked in [-100, -10, 0, 1000, 12_000] {
+                if happens == Closed && asked > 0 && asks != Asks::Stdio {
                     continue; // the client has ended
                 }
                 let (took, is_granted) = wait(asks, happens, asked);
                 let case = format!("{asks:?}, {happens:?}, {asked} ms: {took:?}, {is_granted}");
-                assert!(took <= ANSWERED, "{case}");
+                let setup = Limits::default().setup_timeout; // of a client that has just been started
+                let most = if asks == Asks::Stdio { setup } else { ANSWERED };
+                assert!(took <= most, "{case}");
                 match (happens, asks) {
-                    // What the program asks for is the client's own, at an address that may have gone.
+                    // What the program asks for is the client's own.
                     (_, Asks::Associate) => {
-                        let has_address = !matches!(happens, Moves | NoNetwork | Closed);
-                        assert!(took <= SECOND && (is_granted || !has_address), "{case}");
+                        assert!(took <= SECOND && (is_granted || happens == Closed), "{case}");
+                    }
+                    // A client for one connection does not try a second time.
+                    (Replaced | Moves, Asks::Stdio) if asked < 0 => {
+                        assert!(took <= CONNECTED, "{case}");
                     }
                     (Replaced | Moves, _) => {
                         assert!(took <= CONNECTED, "{case}");
@@ -258,36 +360,48 @@ fn a_program_that_asks_while_the_tunnel_is_lost_gets_its_connection_or_a_refusal
     }
 }
 
-/// A program that repeats its questions by UDP gets answers as soon as there is a tunnel.
+/// The proxy's name, port and UDP are worth a look only if nothing better is known.
+#[test]
+fn a_refusal_while_the_tunnel_is_away_says_why_it_is_away() {
+    for (happens, reason) in [
+        (Happens::Strange, "TLS with proxy1.test failed"),
+        (Happens::Dies, "no program listens at proxy1.test"),
+        (Happens::Silent, "the connection to proxy1.test ended: no packet for the idle timeout"),
+    ] {
+        let scenario = Scenario::new(3, 1);
+        scenario.run(|testbed| {
+            serve(&scenario, testbed);
+            happens.happen(&scenario, testbed);
+            testbed.world.run_for(12 * SECOND);
+            let is_answered = Asks::Connect.begin(&scenario, testbed);
+            testbed.world.run_for(ANSWERED + SECOND);
+            assert_eq!(is_answered(testbed), Some(false), "{happens:?}");
+            let failures = failures(testbed);
+            assert!(failures.len() == 1 && failures[0].contains(reason), "{failures:?}");
+            testbed.world.trace().digest()
+        });
+    }
+}
+
+/// A program that repeats its questions by UDP gets answers again as soon as there is a tunnel.
 #[test]
 fn a_program_that_asks_by_udp_while_the_tunnel_is_lost_gets_answers_through_the_next_one() {
-    use Happens::{Closed, Dies, Drained, Moves, NoNetwork, Replaced, Silent, Strange};
-    for happens in [Replaced, Moves, Dies, Silent, Drained, Strange, Closed, NoNetwork] {
+    for happens in ALL_EVENTS {
         let secret = Some(ResetSecret([1; 32]));
         let scenario = Scenario { reset_secret: secret, ..Scenario::new(2, 1) };
         scenario.run(|testbed| {
-            let listen = "10.0.0.1:5000".parse().unwrap();
-            let udp = vec![ForwardConfig::new(listen, "10.0.0.8", 7)];
-            testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(7));
-            testbed.world.replace(testbed.client, scenario.client(Task::Forward(udp)));
-            testbed.world.run_for(SECOND);
-            let shots = Shot::every(500 * MS, 60, 100);
-            let program = SenderHost::new(listen, shots);
-            let program = testbed.world.add_host("program", ["10.0.1.8"], program);
+            serve(&scenario, testbed);
+            let program = SenderHost::new(UDP, Shot::every(500 * MS, 60, 100));
+            let program = testbed.world.add_host("program", ["fd00::2"], program);
             testbed.world.run_for(2 * SECOND);
             let answers = |testbed: &Testbed| testbed.world.node(program).replies().len();
             assert!(answers(testbed) >= 3, "{happens:?}");
-            if happens == Moves {
-                // The program still reaches the client at its first address.
-                move_to(testbed, &["10.99.0.1", "10.0.0.1"]);
-            } else {
-                happens.happen(&scenario, testbed);
-            }
+            happens.happen(&scenario, testbed);
             let before = answers(testbed);
             testbed.world.run_for(CONNECTED);
             let came = answers(testbed) - before;
-            let goes_on = matches!(happens, Replaced | Moves);
-            assert_eq!(came >= 2, goes_on || happens == Drained, "{happens:?}: {came} answers");
+            let goes_on = matches!(happens, Happens::Replaced | Happens::Moves | Happens::Drained);
+            assert_eq!(came >= 2, goes_on, "{happens:?}: {came} answers");
             testbed.world.trace().digest()
         });
     }
@@ -304,7 +418,7 @@ fn a_client_outlives_a_strange_server_in_the_place_of_its_proxy() {
         testbed.world.run_for(14 * SECOND);
         testbed.world.replace(proxy, scenario.proxy(&certificate(), 1));
         testbed.world.run_for(10 * SECOND);
-        let is_answered = Asks::Socks5.begin(testbed);
+        let is_answered = Asks::Socks5.begin(&scenario, testbed);
         testbed.world.run_for(SECOND);
         assert_eq!(is_answered(testbed), Some(true));
         let lost = testbed.world.events(testbed.client).iter();

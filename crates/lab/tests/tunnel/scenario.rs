@@ -96,6 +96,9 @@ pub(crate) const RATE: Rate = Rate::from_mbps(10);
 /// One-way delay between the last proxy and the origin. With the access link the RTT is 140 ms.
 const FAR: Duration = Duration::from_millis(50);
 
+/// The address of the client for programs on its own host. It is not in the family of the network.
+pub(crate) const LOOPBACK: &str = "fd00::1";
+
 /// One-way delay between two proxies.
 const NEAR: Duration = Duration::from_millis(10);
 
@@ -154,7 +157,8 @@ impl Scenario {
         if let Some(granularity) = self.timer_granularity {
             world.set_timer_granularity(granularity);
         }
-        let client = world.add_host("client", ["10.0.0.1"], self.client(self.task()));
+        let node = self.client(self.task());
+        let client = world.add_host("client", ["10.0.0.1", LOOPBACK], node);
         let origin = world.add_host("origin", ["10.0.0.9"], self.origin(&tls));
         let mut proxies = Vec::new();
         for number in 1..=self.proxies {

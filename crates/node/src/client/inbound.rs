@@ -1,10 +1,7 @@
 //! What comes in: packets, the events of connections, and payloads, which go from the hops to the connection inside or
 //! to a local program.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    time::Instant,
-};
+use std::{net::SocketAddr, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use tandem_wire::{CidCapsule, Code, ErrorScope, HttpDatagram, OwnCapsule, TunnelInfo};
@@ -39,13 +36,12 @@ pub(super) enum Inbound {
 /// Who sent a packet, and how it arrived.
 struct Sender {
     remote: SocketAddr,
-    local_ip: Option<IpAddr>,
     ecn: Option<Ecn>,
 }
 
 impl Sender {
     /// A packet came out of a tunnel, where addresses have no meaning.
-    const TUNNEL: Self = Self { remote: INSIDE_TUNNEL, local_ip: None, ecn: None };
+    const TUNNEL: Self = Self { remote: INSIDE_TUNNEL, ecn: None };
 }
 
 impl Client {
@@ -62,9 +58,9 @@ impl Client {
         if let Some(attempt) = attempt {
             return self.first.on_datagram(now, attempt, received);
         }
-        let Received { remote, local_ip, ecn, payload, .. } = received;
+        let Received { remote, ecn, payload, .. } = received;
         self.first.heard(now);
-        self.arrive(now, 0, payload, &Sender { remote, local_ip, ecn });
+        self.arrive(now, 0, payload, &Sender { remote, ecn });
     }
 
     /// Handles the events of all connections. Returns whether there was one.
@@ -324,7 +320,7 @@ impl Client {
                 self.chain.arrived.push_back(BesideArrival { hop: index, stream, payload });
             }
             Unwrapped::OfConnection(packet) => self.hand_over(now, index, |peer| {
-                peer.handle_datagram(now, (from.remote, from.local_ip), from.ecn, packet);
+                peer.handle_datagram(now, from.remote, from.ecn, packet);
             }),
         }
     }

@@ -456,6 +456,9 @@ impl Client {
     }
 
     fn tell_of_loss(&mut self, hop: usize, error: ClientError, retry_in: Duration) {
+        if let Some(last) = self.chain.hops.last_mut() {
+            last.lost = Some(error.clone());
+        }
         self.tell(Event::HopLost { hop, error, retry_in });
     }
 

@@ -94,11 +94,12 @@ impl Flow {
         }
     }
 
-    /// The race for the flow's target.
+    /// The race for the flow's target, or what is left of it while nothing has come from the target.
     pub(super) fn race(&mut self) -> Option<&mut Race> {
         match &mut self.stage {
             Stage::Reaching(race) => Some(race),
-            _ => None,
+            Stage::Open(open) => Some(open.outlet()?.others.as_mut()?.race()),
+            Stage::Resolving(_) => None,
         }
     }
 

@@ -131,8 +131,9 @@ impl Proxy {
             .map_err(|error| RequestError::Dns { host: host.into(), error });
         let further = match (&flow.stage, progress) {
             (Stage::Resolving(look_up), Progress::Partial) => Further::From(*look_up),
-            (Stage::Reaching(race), Progress::Partial) => {
-                race.look_up().map_or(Further::Nothing, Further::From)
+            (_, Progress::Partial) => {
+                let look_up = flow.race().and_then(|race| race.look_up());
+                look_up.map_or(Further::Nothing, Further::From)
             }
             _ => Further::Nothing,
         };
@@ -156,6 +157,7 @@ impl Proxy {
                 race.add(&permitted.unwrap_or_default(), deadline);
                 race.expect(further);
             }
+            self.go_on(now, id);
         }
         self.advance_race(now, id); // sets the timer, too
     }
@@ -213,7 +215,8 @@ impl Proxy {
         let race = self.peers.flow_mut(id).and_then(Flow::race)?;
         let target = race.address(attempt)?;
         let others: Vec<_> = race.running().filter(|other| *other != attempt).collect();
-        if let Some(look_up) = race.look_up() {
+        // A flow of UDP payloads may need addresses that come later.
+        if let (Attempt::Tcp(_), Some(look_up)) = (attempt, race.look_up()) {
             self.targets.forget_query(look_up.query);
         }
         for other in others {

@@ -421,8 +421,9 @@ impl Node for Proxy {
             Input::SocketOpened { socket, result } => self.on_socket_opened(now, socket, result),
             Input::SocketFailed { socket, error } => {
                 // RFC 9298 §3.1: "If a UDP proxy is notified by its operating system that its socket
-                // is no longer usable [...], it MUST close the request stream."
-                self.end_unreachable(socket, error);
+                // is no longer usable [...], it MUST close the request stream." While nothing has come from the
+                // target, a socket for its next address takes the place, and the stream ends with the last one.
+                self.on_socket_failed(now, socket, error);
             }
             Input::Resolved { query, result, progress } => {
                 self.on_resolved(now, query, (result, progress));

@@ -12,6 +12,7 @@ use tandem_wire::Code;
 use super::{
     FlowId, LISTEN, Proxy,
     flow::{End, Flow, Stage, StreamFate},
+    service::Others,
     shares::PACKET_COST,
     users::{Direction, MeterVerdict},
 };
@@ -76,6 +77,8 @@ pub(super) struct Outlet {
     pub(super) too_large: u64,
     /// When the target may be told again that its packets are too large.
     next_too_big: Instant,
+    /// The other addresses of the target, until something comes from it.
+    pub(super) others: Option<Box<Others>>,
 }
 
 impl Outlet {
@@ -89,7 +92,13 @@ impl Outlet {
             beside_size: UsedSize::default(),
             too_large: 0,
             next_too_big: now,
+            others: None,
         }
+    }
+
+    /// Whether a payload can leave now.
+    pub(super) fn has_socket(&self) -> bool {
+        self.others.as_ref().is_none_or(|others| !others.is_waiting())
     }
 
     /// Counts a payload that has passed.
@@ -108,6 +117,8 @@ pub(super) struct Relay {
     ready: VecDeque<ConnectionId>,
     /// A payload that did not fit the batch of the payloads before it.
     ahead: Option<(FlowId, Bytes)>,
+    /// Payloads that are sent again, to another address of their target.
+    again: VecDeque<(FlowId, Bytes)>,
     /// Connections that have ended, and whose payloads for targets are relayed before they are
     /// forgotten.
     lost: VecDeque<ConnectionId>,
@@ -131,6 +142,11 @@ impl Proxy {
             return impossible("a flow lets go of its socket when it ends");
         };
         flow.last_active = now;
+        if let Some(others) = flow.outlet().and_then(|outlet| outlet.others.take())
+            && let Some(query) = others.query()
+        {
+            self.targets.forget_query(query);
+        }
         match flow.owner.meter.datagram(now, Direction::ToClient, payload.len()) {
             MeterVerdict::Pass => {}
             MeterVerdict::OverRate => return,
@@ -178,6 +194,11 @@ impl Proxy {
         }
     }
 
+    /// Sends payloads of a flow again, to another address of its target.
+    pub(super) fn send_again(&mut self, id: FlowId, payloads: Vec<Bytes>) {
+        self.relay.again.extend(payloads.into_iter().map(|payload| (id, payload)));
+    }
+
     /// Notes that the tunnel of a connection may have payloads for targets.
     pub(super) fn has_arrivals(&mut self, id: ConnectionId) {
         if let Some(peer) = self.peers.get_mut(id)
@@ -215,10 +236,15 @@ impl Proxy {
                 self.stats.dropped.unknown_flow += 1;
                 continue;
             };
-            let Some(&mut Outlet { socket, target, .. }) = open.outlet() else {
+            let Some(outlet) = open.outlet() else {
                 self.stats.dropped.unknown_flow += 1;
                 continue;
             };
+            let Outlet { socket, target, .. } = *outlet;
+            if let Some(others) = outlet.others.as_mut().filter(|others| others.is_waiting()) {
+                self.stats.dropped.unknown_flow += u64::from(!others.keep(&payload));
+                continue;
+            }
             let len = payload.len();
             if batch.as_ref().is_some_and(|batch| !batch.takes(id, len, buf.len())) {
                 self.relay.ahead = Some((id, payload));
@@ -241,6 +267,9 @@ impl Proxy {
                 }
             }
             *last_active = now;
+            if let Some(others) = open.outlet().and_then(|outlet| outlet.others.as_mut()) {
+                others.keep(&payload);
+            }
             open.on_passed(Direction::ToTarget, len, &mut self.stats);
             buf.extend_from_slice(&payload);
             let batch = batch.get_or_insert(TargetBatch {
@@ -261,8 +290,9 @@ impl Proxy {
     /// The next payload for a target. Payloads without numbers come first, in the order of their
     /// arrival, and then the numbered payloads that the egress releases.
     fn next_payload(&mut self, now: Instant) -> Option<(FlowId, Bytes)> {
-        if let Some(ahead) = self.relay.ahead.take() {
-            return Some(ahead);
+        let ahead = self.relay.ahead.take();
+        if let Some(payload) = ahead.or_else(|| self.relay.again.pop_front()) {
+            return Some(payload);
         }
         while let Some(&id) = self.relay.ready.front() {
             let (peer, carrier) = (self.peers.get_mut(id), self.server.carrier(id));

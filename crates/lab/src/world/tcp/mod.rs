@@ -1,6 +1,6 @@
 use std::{
     io::ErrorKind,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,9 @@ use crate::{
     HostId,
     tcp::{BACKLOG, CONNECT_TIMEOUT, Departure, End, EndId, Flight, Segment, TcpSocket},
 };
+
+/// The address of the other end of the standard input and output.
+const UNSPECIFIED: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
 /// An entry of the world's agenda about a TCP connection.
 pub(super) enum TcpOccurrence {
@@ -40,6 +43,13 @@ impl World {
         self.tcp.buffer = usize::try_from(bound.get()).unwrap_or(usize::MAX);
     }
 
+    /// Makes the standard input and output of the processes on a host a connection to the program that listens at this
+    /// address. It stands for the program that has started the process, with a socket pair between them, and should be
+    /// on a host without a delay to this one. Without this call, a process has no standard input.
+    pub fn set_stdio(&mut self, host: impl Into<HostId>, starter: SocketAddr) {
+        self.host_mut(host.into()).stdio = Some(starter);
+    }
+
     /// The number of TCP connections that the process on a host has open, or is opening.
     pub fn tcp_connections(&self, host: impl Into<HostId>) -> usize {
         let host = host.into();
@@ -60,11 +70,14 @@ impl World {
                 self.accept(host, listener);
             }
             TcpOutput::OpenStdio(tcp) => {
-                let result = Err(ErrorKind::Unsupported.into());
-                let input = Input::Tcp(TcpInput::Opened { tcp, result });
-                self.answer_after(Duration::ZERO, host, input);
+                let Some(starter) = self.host(host).stdio else {
+                    let result = Err(ErrorKind::Unsupported.into());
+                    let input = Input::Tcp(TcpInput::Opened { tcp, result });
+                    return self.answer_after(Duration::ZERO, host, input);
+                };
+                self.open_connection(host, tcp, (starter, UNSPECIFIED));
             }
-            TcpOutput::Connect { tcp, peer, .. } => self.open_connection(host, tcp, peer),
+            TcpOutput::Connect { tcp, peer, .. } => self.open_connection(host, tcp, (peer, peer)),
             TcpOutput::Read { tcp, max } => self.change(host, tcp, |end| end.ask_to_read(max)),
             TcpOutput::Write { tcp, data } => self.change(host, tcp, |end| end.write(data)),
             TcpOutput::Finish(tcp) => self.change(host, tcp, End::finish),
@@ -105,7 +118,13 @@ impl World {
         self.schedule_news(id);
     }
 
-    fn open_connection(&mut self, host: HostId, tcp: TcpId, destination: SocketAddr) {
+    /// Opens a connection. `shown`: the address of the peer that the process is told.
+    fn open_connection(
+        &mut self,
+        host: HostId,
+        tcp: TcpId,
+        (destination, shown): (SocketAddr, SocketAddr),
+    ) {
         let id = self.tcp.next_end();
         let sockets = &mut self.host_mut(host).tcp_sockets;
         let source = sockets.open(TcpSocket::Connection(id), SocketKind::ForPeer(destination));
@@ -119,7 +138,7 @@ impl World {
         });
         let to = route.map_or(host, |(_, to)| to);
         self.tcp.name(host, tcp, id);
-        let mut end = End::opening((host, to), destination, Some(tcp));
+        let mut end = End::opening((host, to), shown, Some(tcp));
         match route {
             Ok((source, _)) => {
                 self.tcp.ends.insert(id, end);

@@ -410,8 +410,19 @@ fn the_digest_contains_the_bytes() {
 }
 
 #[test]
-fn standard_input_does_not_exist_in_virtual_time() {
+fn standard_input_leads_to_the_program_that_has_started_the_process_if_there_is_one() {
     let mut bed = Bed::new();
     bed.ask(bed.program, TcpOutput::OpenStdio(TCP));
     assert_eq!(bed.take(bed.program), told(&[(0, "opened Err(Unsupported)")]));
+
+    let starter = bed.world.add_host("starter", ["10.0.0.3"], Script::listening("10.0.0.3:1"));
+    bed.world.set_stdio(bed.program, addr("10.0.0.3:1"));
+    bed.ask(bed.program, TcpOutput::OpenStdio(TCP));
+    assert_eq!(bed.take(bed.program), told(&[(0, "opened Ok(0.0.0.0:0)")]));
+    bed.ask(bed.program, write(b"hello"));
+    bed.ask(starter, read(100));
+    assert_eq!(bed.world.node(starter).received, b"hello");
+    bed.world.kill(bed.program);
+    bed.ask(starter, read(100));
+    assert_eq!(bed.take(starter).last(), told(&[(0, "read 0")]).last(), "the process has ended");
 }

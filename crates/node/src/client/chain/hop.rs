@@ -54,6 +54,8 @@ pub(in crate::client) struct Hop {
     pub(in crate::client) next: Option<StreamId>,
     /// Whether the embedding program was told that the tunnel through this hop is established.
     pub(in crate::client) is_up: bool,
+    /// Why the tunnel was lost last, or could not be established: this one, or one around it.
+    pub(in crate::client) lost: Option<ClientError>,
     /// The counters of the tunnels of earlier connections.
     ended: Stats,
 }
@@ -85,6 +87,7 @@ impl Hop {
             flows: BTreeMap::new(),
             next: None,
             is_up: false,
+            lost: None,
             ended: Stats::default(),
         }
     }

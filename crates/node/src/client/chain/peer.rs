@@ -211,16 +211,19 @@ impl Peer {
         Some(kind)
     }
 
+    /// Handles a packet of the peer. The engine is not told at which local address it has arrived: packets leave
+    /// through a connected socket, whose address the kernel has chosen. The former socket of a client that has moved
+    /// still receives, but its address must not become the source of packets.
     pub(in crate::client) fn handle_datagram(
         &mut self,
         now: Instant,
-        from: (SocketAddr, Option<IpAddr>),
+        from: SocketAddr,
         ecn: Option<Ecn>,
         payload: BytesMut,
     ) {
         self.suspicion = None;
         if let Some((endpoint, _)) = &mut self.endpoint {
-            endpoint.handle_datagram(now, from, ecn, payload);
+            endpoint.handle_datagram(now, (from, None), ecn, payload);
         }
     }
 
@@ -229,6 +232,20 @@ impl Peer {
         let (endpoint, id) = self.endpoint.as_mut().filter(|_| !self.is_paused)?;
         let awaits = endpoint.peek(*id)?.awaits_since()?;
         self.connected.map(|_| awaits + self.idle)
+    }
+
+    /// Whether the peer has owed an acknowledgement for this time.
+    pub(in crate::client) fn has_been_silent(&mut self, now: Instant, time: Duration) -> bool {
+        let Some((endpoint, id)) = &mut self.endpoint else { return false };
+        let awaits = endpoint.peek(*id).and_then(|connection| connection.awaits_since());
+        awaits.is_some_and(|since| since + time <= now)
+    }
+
+    /// Sends a packet that the peer has to acknowledge.
+    pub(in crate::client) fn ping(&mut self) {
+        if let Some(mut carrier) = self.carrier() {
+            carrier.quic().ping();
+        }
     }
 
     /// Whether the peer has just become too silent.

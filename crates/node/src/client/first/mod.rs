@@ -377,11 +377,11 @@ impl First {
 
     /// Handles a packet for a connection that is being opened.
     pub(super) fn on_datagram(&mut self, now: Instant, index: usize, received: Received) {
-        let Received { remote, local_ip, ecn, payload, .. } = received;
+        let Received { remote, ecn, payload, .. } = received;
         let Some(attempt) = self.race.attempts.get_mut(index) else {
             return impossible("the attempt was found a moment ago");
         };
-        attempt.peer.handle_datagram(now, (remote, local_ip), ecn, payload);
+        attempt.peer.handle_datagram(now, remote, ecn, payload);
     }
 
     /// Notes that something came from the peer in use.

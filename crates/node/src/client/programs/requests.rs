@@ -1,6 +1,6 @@
 //! Requests for the targets of programs: when they leave, when they are made again, and how long a program waits.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tandem_wire::Code;
 
@@ -20,6 +20,10 @@ use crate::{
     service::{Service, authority_of},
     tcp::{Form, TcpId, TunnelStream},
 };
+
+/// The silence of a proxy after which its answers are not waited for longer than usual. It owes acknowledgements, of
+/// which it would send one in less than this time also after a few losses.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// A program's request for a target that was not granted yet.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +71,7 @@ impl Tcp {
     /// Requests the connection that a program has just asked for, as soon as that is possible.
     pub(super) fn ask(&mut self, tcp: TcpId, flows: &mut Flows, cx: &mut Context<'_>) {
         self.take_asked(tcp); // of the target before
-        self.put_asked(tcp, Asked { at: cx.now, due: cx.now + cx.limits.request_wait });
+        self.put_asked(tcp, Asked { at: cx.now, due: cx.now + cx.limits.answer_doubt });
         if let Some(flow) = flows.get_mut(Source::Tcp(tcp)) {
             flow.touch(cx.now);
         }
@@ -90,7 +94,8 @@ impl Tcp {
         Some(asked)
     }
 
-    /// Refuses the programs whose requests were not answered in time.
+    /// Asks whether the proxy is still there that has not answered a request for a while, and refuses the programs
+    /// whose requests were not answered in time.
     pub(super) fn refuse_unanswered(&mut self, flows: &mut Flows, cx: &mut Context<'_>) {
         while let Some(&(at, tcp)) = self.unanswered.first()
             && at <= cx.now
@@ -100,23 +105,33 @@ impl Tcp {
             else {
                 continue; // the program has given its target up
             };
-            let patience = match flow.life {
-                // Without a network, no answer can come.
-                Life::Requested(_) if !cx.hop.peer.is_paused() => {
-                    cx.limits.request_wait + cx.limits.answer_wait
+            let is_requested = matches!(flow.life, Life::Requested(_));
+            let usual = asked.at + cx.limits.request_wait;
+            if cx.now < usual {
+                if is_requested {
+                    cx.hop.peer.ping();
                 }
-                _ => cx.limits.request_wait,
-            };
+                self.put_asked(tcp, Asked { due: usual, ..asked });
+                continue;
+            }
+            // Without a network, or from a proxy that has gone, no answer can come.
+            let peer = &mut cx.hop.peer;
+            let may_come =
+                is_requested && !peer.is_paused() && !peer.has_been_silent(cx.now, SILENCE);
+            let further = if may_come { cx.limits.answer_wait } else { Duration::ZERO };
+            let patience = cx.limits.request_wait + further;
             let due = asked.at + patience;
             if due > cx.now {
                 self.put_asked(tcp, Asked { due, ..asked });
                 continue;
             }
             let peer = cx.hop.peer.settings.authority.clone();
-            let error = if flow.life == Life::Waiting && cx.hop.is_up {
-                ClientError::NoStream { peer, timeout: patience }
-            } else {
-                ClientError::NoAnswer { peer, timeout: patience }
+            let error = match &cx.hop.lost {
+                _ if flow.life == Life::Waiting && cx.hop.is_up => {
+                    ClientError::NoStream { peer, timeout: patience }
+                }
+                Some(lost) if !cx.hop.is_up => lost.clone(),
+                _ => ClientError::NoAnswer { peer, timeout: patience },
             };
             Self::disconnect(tcp, Code::H3_REQUEST_CANCELLED, flows, cx);
             self.fail(tcp, error, flows, cx);

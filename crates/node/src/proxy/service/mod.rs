@@ -1,6 +1,7 @@
 //! The services of a proxy: UDP payloads, and TCP connections. Each has a file of its own. What differs between them is
 //! asked here, so that all else of a flow is the same for all.
 
+mod others;
 pub(super) mod tcp;
 pub(super) mod udp;
 
@@ -11,7 +12,7 @@ use tandem_wire::{
     PathMatcher, RequestHead, TargetError, Template, uri_template::parse_target_authority,
 };
 
-pub(super) use self::tcp::Tcp;
+pub(super) use self::{others::Others, tcp::Tcp};
 use super::{
     FlowId, Proxy, ProxyConfig,
     flow::{End, StreamFate},
@@ -194,7 +195,7 @@ impl Open {
     /// The memory in bytes of what waits for the target.
     pub(super) fn unwritten(&self) -> usize {
         match self {
-            Self::Udp(_) => 0,
+            Self::Udp(outlet) => outlet.others.as_ref().map_or(0, |others| others.memory()),
             Self::Tcp(tcp) => tcp.splice.socket.unwritten(),
         }
     }
@@ -276,7 +277,12 @@ impl Proxy {
     /// Closes what an open flow has towards its target.
     pub(super) fn close(&mut self, open: &mut Open) {
         match open {
-            Open::Udp(outlet) => self.outputs.push_back(self.targets.close(outlet.socket)),
+            Open::Udp(outlet) => {
+                self.outputs.push_back(self.targets.close(outlet.socket));
+                if let Some(others) = outlet.others.take() {
+                    self.forget_others(&others);
+                }
+            }
             Open::Tcp(tcp) => {
                 tcp.splice.socket.reset(&mut self.outputs);
                 self.targets.disconnect(tcp.splice.socket.tcp());

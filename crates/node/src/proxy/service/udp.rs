@@ -1,13 +1,13 @@
 //! UDP payloads (RFC 9298): how a flow is opened and granted, and its packets that travel beside the connection.
 
-use std::{io, net::SocketAddr, time::Instant};
+use std::{io, mem, net::SocketAddr, time::Instant};
 
 use bytes::BytesMut;
 use http::StatusCode;
 use tandem_wire::{CidCapsule, Code, ResponseHead};
 use tracing::{debug, field::display};
 
-use super::{Attempt, Open};
+use super::{Attempt, Open, Others};
 use crate::proxy::{
     FlowId, Proxy,
     answer::{granted, unreachable},
@@ -100,7 +100,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// Grants a flow whose socket was opened, or refuses it.
+    /// Grants a flow whose socket was opened, or refuses it. If it was granted, the socket is for another address.
     pub(in crate::proxy) fn on_socket_opened(
         &mut self,
         now: Instant,
@@ -110,6 +110,7 @@ impl Proxy {
         let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
         let local = match result {
             Ok(local) => local,
+            Err(error) if self.has_other(now, id, (socket, error)) => return,
             Err(error) => {
                 self.outputs.push_back(self.targets.close(socket));
                 return self.on_attempt_failed(now, id, (Attempt::Udp(socket), error));
@@ -118,11 +119,19 @@ impl Proxy {
         if let Some(client) = self.client(id.0) {
             self.targets.on_opened(socket, local, client);
         }
+        if self.use_other(id, socket) {
+            return;
+        }
         let Some(target) = self.on_attempt_opened(id, Attempt::Udp(socket)) else { return }; // it has lost
         let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
             return impossible("a flow lets go of its socket when it ends");
         };
-        flow.stage = Stage::Open(Open::Udp(Outlet::new(now, socket, target)));
+        let stage = Stage::Open(Open::Udp(Outlet::new(now, socket, target)));
+        if let Stage::Reaching(race) = mem::replace(&mut flow.stage, stage)
+            && let Some(outlet) = flow.outlet()
+        {
+            outlet.others = Others::after(race);
+        }
         flow.last_active = now;
         self.log.opened(id, flow);
         let mut headers = tunnel.grant(now, id.1);
@@ -159,7 +168,7 @@ impl Proxy {
                 meter.dropped(Direction::ToTarget);
                 return None;
             }
-            let outlet = flow.outlet()?;
+            let outlet = flow.outlet().filter(|outlet| outlet.has_socket())?;
             Some((path, (outlet.socket, outlet.target)))
         });
         match arrived {
@@ -211,10 +220,22 @@ impl Proxy {
         }
     }
 
+    /// Handles that the socket of a flow has failed.
+    pub(in crate::proxy) fn on_socket_failed(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        error: io::ErrorKind,
+    ) {
+        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
+        if !self.has_other(now, id, (socket, error.into())) {
+            self.end_target(id, error);
+        }
+    }
+
     /// Ends a flow whose target cannot be reached. A client of ours is told the reason in a capsule
     /// before its stream ends. The stream of another client is reset.
-    pub(in crate::proxy) fn end_unreachable(&mut self, socket: SocketId, error: io::ErrorKind) {
-        let Some(id) = self.targets.flow_of(socket) else { return }; // the flow has ended
+    pub(super) fn end_target(&mut self, id: FlowId, error: io::ErrorKind) {
         let Some((flow, tunnel)) = self.peers.flow_of_target(id) else {
             return impossible("a flow lets go of its socket when it ends");
         };
