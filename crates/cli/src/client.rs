@@ -7,6 +7,7 @@ use serde::Serialize;
 use tandem_node::{
     ClientConfig,
     client::{FlowConfig, Task},
+    limits::Limits,
     mode::{Mode, Oversize},
 };
 use tandem_server::{
@@ -119,7 +120,7 @@ pub(crate) struct ClientSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEY", help_heading = "TLS")]
     concealed_key: Option<PathBuf>,
 
-    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help())]
+    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = hops::timeout_help(" (10s with --stdio)"))]
     timeout: Option<HumanDuration>,
 
     #[arg(
@@ -294,11 +295,15 @@ impl ClientSetup {
         let hops = || hops::hops(&self.via, &tls, &self.transport, rights, modes);
         // A client is often started with the machine, and its proxy later.
         let usual = if self.programs.has_stdio() { Duration::ZERO } else { Duration::MAX };
+        let mut limits = hops::limits(self.timeout, self.retry, Some(usual));
+        if self.programs.has_stdio() && self.timeout.is_none() {
+            limits.setup_timeout = Limits::STDIO_SETUP;
+        }
         let oversize = self.oversize;
         Ok(ClientConfig {
             hops: hops::read_when_written(self.retry, hops)?,
             task: Task::Forward(self.programs.udp(|flow| FlowConfig { oversize, ..flow })),
-            limits: hops::limits(self.timeout, self.retry, Some(usual)),
+            limits,
             seed: None,
         })
     }

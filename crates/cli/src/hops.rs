@@ -51,11 +51,11 @@ pub(crate) fn group_streams_help() -> String {
     GroupStreams::help(text, TunnelMode::GROUP_STREAMS_DEFAULT)
 }
 
-/// The help of `--timeout`.
-pub(crate) fn timeout_help() -> String {
+/// The help of `--timeout`. `besides`: what else is to be said of the time until the first answer.
+pub(crate) fn timeout_help(besides: &str) -> String {
     let Limits { setup_timeout, connection_idle, .. } = Limits::default();
     format!(
-        "Time without a packet from a server after which the client gives up on it [default: {} until \
+        "Time without a packet from a server after which the client gives up on it [default: {}{besides} until \
          its first answer, then {}]",
         HumanDuration(setup_timeout),
         HumanDuration(connection_idle),
@@ -129,7 +129,7 @@ pub(crate) struct ReachSettings {
     #[arg(long, value_name = "FILE", env = "TANDEM_CONCEALED_KEY", help_heading = "TLS")]
     pub(crate) concealed_key: Option<PathBuf>,
 
-    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = timeout_help())]
+    #[arg(long, value_name = "TIME", env = "TANDEM_TIMEOUT", help = timeout_help(""))]
     timeout: Option<HumanDuration>,
 
     #[arg(

@@ -19,10 +19,16 @@ use sha2::{Digest, Sha256};
 
 use crate::support::{Scene, Server, eventually, sha256, tandem};
 
+/// Copies the program. A process of its own does that, because a program that another test starts meanwhile would have
+/// the open file for a moment, in which the kernel does not start the copy ("text file busy").
+fn copy_program(to: &Path) {
+    assert!(Command::new("cp").env_clear().arg(tandem()).arg(to).status().unwrap().success());
+}
+
 /// A server whose program is a file that can be replaced.
 fn serve_from_file(scene: &Scene, line: &str) -> Server {
     let program = scene.path("tandem");
-    fs::copy(tandem(), &program).unwrap();
+    copy_program(&program);
     let mut command = scene.other_program(&program);
     command.args(line.split_whitespace());
     Server::start(command, line)
@@ -40,7 +46,7 @@ fn hands_over(server: &Server) {
 
 /// Puts another file in the place of the program, as packages do.
 fn replace_program(scene: &Scene) {
-    fs::copy(tandem(), scene.path("new")).unwrap();
+    copy_program(&scene.path("new"));
     fs::rename(scene.path("new"), scene.path("tandem")).unwrap();
 }
 

@@ -246,6 +246,10 @@ impl Limits {
     /// can fill 430 MB in a day; without a bound it was 145 GB.
     pub const LOG_PER_SECOND: u32 = 20;
 
+    /// The [`setup_timeout`](Self::setup_timeout) of a client that carries its standard input and output. The program
+    /// that has started it, such as ssh, shows nothing meanwhile.
+    pub const STDIO_SETUP: Duration = Duration::from_secs(10);
+
     /// How long a server must have been idle before it ends, after another process has taken over. A client whose
     /// connection is new needs a moment for its first request.
     pub const QUIET: Duration = Duration::from_secs(10);

@@ -211,7 +211,8 @@ fn serve(scenario: &Scenario, testbed: &mut Testbed) {
 
 /// Starts a client for the standard input and output of another program, with the settings of the command line.
 fn start_for_stdio(scenario: &Scenario, testbed: &mut Testbed) {
-    let limits = Limits { retry: Some(Duration::ZERO), ..scenario.limits.clone() };
+    let (retry, setup_timeout) = (Some(Duration::ZERO), Limits::STDIO_SETUP);
+    let limits = Limits { retry, setup_timeout, ..scenario.limits.clone() };
     // With the seed of the client before, the proxy would take it for that one.
     let scenario = Scenario { limits, seed: PrintedSeed(2), ..scenario.clone() };
     let mut node = scenario.client(Task::Forward(Vec::new()));
@@ -335,8 +336,8 @@ fn a_program_that_asks_while_the_tunnel_is_lost_gets_its_connection_or_a_refusal
                 }
                 let (took, is_granted) = wait(asks, happens, asked);
                 let case = format!("{asks:?}, {happens:?}, {asked} ms: {took:?}, {is_granted}");
-                let setup = Limits::default().setup_timeout; // of a client that has just been started
-                let most = if asks == Asks::Stdio { setup } else { ANSWERED };
+                // For stdio, the client has just been started.
+                let most = if asks == Asks::Stdio { Limits::STDIO_SETUP } else { ANSWERED };
                 assert!(took <= most, "{case}");
                 match (happens, asks) {
                     // What the program asks for is the client's own.

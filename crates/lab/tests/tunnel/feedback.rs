@@ -8,6 +8,7 @@ use tandem_node::{
     Input, Stats,
     client::TunnelMode,
     quic::{LossDetection, ResetSecret},
+    tls::KeyExchange,
 };
 use tandem_units::{ByteCount, Ratio};
 
@@ -153,6 +154,28 @@ fn an_origin_waits_for_repairs_only_on_connections_whose_clients_will_report() {
         let outcome = lossy_download(proxies, mode, AsClientsSay);
         assert_eq!(outcome, lossy_download(proxies, mode, expected), "{mode:?}, {proxies} proxies");
         assert_ne!(outcome, lossy_download(proxies, mode, other), "{mode:?}, {proxies} proxies");
+    }
+}
+
+/// The packets that an origin takes for lost, and those that it sends.
+fn lost_at_origin(detection: LossDetection, key_exchange: KeyExchange) -> (u64, u64) {
+    let access = LinkConfig { loss: Ratio::of(5, 100).into(), ..scenario(1).access };
+    let (file, origin_detection) = (ByteCount::new(2_000_000), Some(detection));
+    let scenario = Scenario { file, access, origin_detection, key_exchange, ..scenario(1) };
+    let stats = scenario.run(|testbed| {
+        testbed.finish();
+        testbed.world.node_mut(testbed.origin).stats()
+    });
+    (stats.lost_packets, stats.sent_packets)
+}
+
+#[test]
+fn an_origin_learns_from_two_packets_that_its_client_will_report() {
+    for key_exchange in [KeyExchange::Classical, KeyExchange::Hybrid] {
+        let (lost, sent) = lost_at_origin(LossDetection::AsClientsSay, key_exchange);
+        assert!(lost * 100 < sent, "{key_exchange:?}: {lost} of {sent}");
+        let (lost, sent) = lost_at_origin(LossDetection::Rfc9002, key_exchange);
+        assert!(lost * 50 > sent, "with other thresholds there is a difference: {lost} of {sent}");
     }
 }
 
