@@ -11,6 +11,15 @@ use crate::{
     tls::{KeyExchange, provider},
 };
 
+/// A server that asks whether reports will follow, with room for many handshakes, and the settings of its clients.
+fn asking_server(key_exchange: KeyExchange) -> (Endpoint, rustls::ClientConfig) {
+    let limits = Limits { unvalidated_handshakes: 1000, ..Limits::default() };
+    let transport =
+        Transport { loss_detection: LossDetection::AsClientsSay, ..Transport::default() };
+    let (server_tls, tls) = rustls_with(provider(key_exchange));
+    (Endpoint::server(&server_tls, &transport, &limits, Some(1)), tls)
+}
+
 /// The first packets of a client that announces reports, or does not.
 fn first_flight(
     tls: &rustls::ClientConfig,
@@ -56,12 +65,8 @@ fn at_server(
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
 fn the_whole_hello_says_whether_reports_follow_in_any_order_of_its_packets() {
     let mut now = Instant::now();
-    let limits = Limits { unvalidated_handshakes: 1000, ..Limits::default() };
-    let transport =
-        Transport { loss_detection: LossDetection::AsClientsSay, ..Transport::default() };
     for key_exchange in [KeyExchange::Hybrid, KeyExchange::Classical] {
-        let (server_tls, tls) = rustls_with(provider(key_exchange));
-        let mut server = Endpoint::server(&server_tls, &transport, &limits, Some(1));
+        let (mut server, tls) = asking_server(key_exchange);
         // Extensions stand in another order in each hello.
         for seed in 0..40 {
             let announces = seed % 2 == 0;
@@ -86,11 +91,7 @@ fn the_whole_hello_says_whether_reports_follow_in_any_order_of_its_packets() {
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
 fn a_connection_begins_without_the_rest_of_its_hello_after_a_moment() {
     let mut now = Instant::now();
-    let limits = Limits { unvalidated_handshakes: 1000, ..Limits::default() };
-    let transport =
-        Transport { loss_detection: LossDetection::AsClientsSay, ..Transport::default() };
-    let (server_tls, tls) = rustls_with(provider(KeyExchange::Hybrid));
-    let mut server = Endpoint::server(&server_tls, &transport, &limits, Some(1));
+    let (mut server, tls) = asking_server(KeyExchange::Hybrid);
     let idle = server.next_timeout();
     for seed in 0..100 {
         let packets = first_flight(&tls, now, (true, seed));
@@ -111,11 +112,7 @@ fn a_connection_begins_without_the_rest_of_its_hello_after_a_moment() {
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
 fn packets_that_cannot_be_read_delay_nobody() {
     let mut now = Instant::now();
-    let limits = Limits { unvalidated_handshakes: 1000, ..Limits::default() };
-    let transport =
-        Transport { loss_detection: LossDetection::AsClientsSay, ..Transport::default() };
-    let (server_tls, tls) = rustls_with(provider(KeyExchange::Hybrid));
-    let mut server = Endpoint::server(&server_tls, &transport, &limits, Some(1));
+    let (mut server, tls) = asking_server(KeyExchange::Hybrid);
     for seed in 0..60 {
         let packets = first_flight(&tls, now, (true, seed));
         // A second packet with an error at one place does not end what the first one began.
