@@ -36,18 +36,19 @@ const TOO_BIG_INTERVAL: Duration = Duration::from_secs(1);
 /// has arrived; a single larger packet is a search for the path MTU, and may be lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct UsedSize {
-    size: usize,
+    size: u16,
     /// How many larger packets came in a row, and the least size among them.
-    larger: u32,
-    least: usize,
+    larger: u16,
+    least: u16,
 }
 
 impl UsedSize {
     /// Enough packets in a row.
-    const ENOUGH: u32 = 16;
+    const ENOUGH: u16 = 16;
 
     /// Notes a packet. Returns the size if it has become larger.
     pub(super) fn on_packet(&mut self, size: usize) -> Option<usize> {
+        let size = u16::try_from(size).unwrap_or(u16::MAX); // the length of a UDP payload has 16 bits
         if size <= self.size {
             self.larger = 0;
             return None;
@@ -58,7 +59,7 @@ impl UsedSize {
             return None;
         }
         (self.size, self.larger) = (self.least, 0);
-        Some(self.size)
+        Some(self.size.into())
     }
 }
 
