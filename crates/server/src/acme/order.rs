@@ -7,6 +7,7 @@ use instant_acme::{
     Account, AuthorizationStatus, ChallengeType, Identifier, NewAccount, NewOrder, Order,
     OrderStatus, RetryPolicy,
 };
+use rustls::crypto::ring;
 use tandem_net::admin::{Address, AdminListener, Answer, answer, text};
 use tokio::time;
 
@@ -52,6 +53,9 @@ async fn order(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<(), RenewalFail
 
 /// The account of the folder, or a new one.
 async fn account(setup: &AcmeSetup, folder: &Folder<'_>) -> Result<Account, RenewalFailure> {
+    // The library takes the cryptography of the process, which rustls does not choose by itself, as it has that of ring
+    // and of AWS-LC. An error: the embedding program has chosen.
+    ring::default_provider().install_default().ok();
     let builder = || match &setup.acme_ca {
         Some(file) => Account::builder_with_root(file),
         None => Account::builder(),
@@ -124,5 +128,28 @@ fn proof(path: &str, proofs: &BTreeMap<String, String>) -> Answer {
     match proofs.get(path) {
         Some(proof) => answer(StatusCode::OK, "application/octet-stream", proof.clone()),
         None => text(StatusCode::NOT_FOUND, "There is nothing here.\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_that_cannot_be_reached_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let setup = AcmeSetup {
+            acme_domain: vec!["proxy.test".to_owned()],
+            acme_folder: folder.path().to_owned(),
+            acme_contact: None,
+            acme_directory: "https://127.0.0.1:9/directory".to_owned(), // nothing listens there
+            acme_ca: None,
+            acme_listen: "127.0.0.1:0".parse().unwrap(),
+        };
+        let kept = Folder::new(&setup);
+        let ordered = certificate(&setup, &kept);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let failure = runtime.block_on(ordered).unwrap_err();
+        assert!(matches!(failure, RenewalFailure::Acme(_)), "{failure}");
     }
 }
