@@ -43,9 +43,11 @@ OTHER_PAGES = {
     "lab.md": "experiments without a machine; the lab's own tests run them",
     "monitoring.md": "interop/admin.sh checks what operators see",
     "pep.md": "needs a router and its kernel; interop/pep.sh has one",
+    "site.md": "needs a site with a name; interop/up.sh and crates/cli/tests/site have proxies that are sites",
     "tasks.md": "recipes with placeholders; crates/cli/tests/documents.rs runs those that need nothing else",
     "tecc.md": "needs links with rates; the lab's own tests have them",
     "../../README.md": "installs as install.md does, and builds from the sources, which .ci/run does too",
+    "up.md": "interop/up.sh sets up a fresh user's client, and crates/cli/tests/up.rs has the errors and the rules",
     "users.md": "servers with a login service, which crates/cli/tests/users.rs has",
 }
 
@@ -54,6 +56,7 @@ FEDORA = "Debian's dnf has no packages; another check installs this rpm"
 CONTAINERS = "podman needs the control groups of a whole machine; another check runs this image"
 DOWNLOAD = f"curl -fsSLO https://tandem.example/{made.NEW}"
 NOT_RUN = {
+    ("deploy.md", "tandem up"): "without a systemd for users it goes on until it is ended; interop/up.sh runs it",
     ("install.md", f"{DOWNLOAD}/tandem-{made.NEW}-1.x86_64.rpm"): FEDORA,
     ("install.md", "sudo dnf install"): FEDORA,
     ("install.md", f"{DOWNLOAD}/tandem-{made.NEW}-x86_64-image.tar"): CONTAINERS,
