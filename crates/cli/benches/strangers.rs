@@ -1,5 +1,6 @@
-//! How long an origin, and proxies that are the same site, take for the requests of strangers. Nobody should see a
-//! difference.
+//! How long an origin, and proxies that serve the same site, take to answer strangers. The times must not tell an
+//! origin
+//! from a proxy.
 //!
 //! `cargo bench -p tandem --bench strangers`
 #![expect(

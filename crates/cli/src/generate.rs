@@ -62,7 +62,7 @@ pub(crate) enum Generate {
     /// Print the line that the --token-file of a proxy needs for a user with a password
     ///
     /// The password comes from the terminal, which does not show it, or from the first line of the standard input. The
-    /// printed line contains a hash of the password (Argon2id), from which nobody can read the password itself.
+    /// printed line contains a hash of the password (Argon2id) and not the password itself.
     Password {
         /// The name of the user
         name: String,

@@ -6,7 +6,7 @@ use clap::{ArgMatches, builder::Resettable};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
-        EchMode, WebPkiServerVerifier,
+        WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature},
@@ -18,7 +18,7 @@ use rustls_platform_verifier::Verifier;
 use serde::Serialize;
 use serde_with::{DisplayFromStr, serde_as};
 use sha2::{Digest, Sha256};
-use tandem_node::tls::EchTls;
+use tandem_node::tls::ServerTrust;
 use tandem_server::tls::{pem, provider};
 
 use crate::{error::ConfigError, link::Fingerprint, text};
@@ -140,10 +140,7 @@ impl ClientTlsSetup {
             }
             _ => None,
         };
-        Ok(ClientTls {
-            proxy: ServerTrust::new(of_proxy, identity)?,
-            origin: ServerTrust::new(verifier, None)?,
-        })
+        Ok(ClientTls { proxy: towards(of_proxy, identity)?, origin: towards(verifier, None)? })
     }
 
     /// Warns if certificates are not checked.
@@ -166,32 +163,18 @@ pub(crate) struct ClientTls {
 }
 
 /// TLS 1.3 towards one kind of servers.
-pub(crate) struct ServerTrust {
-    pub(crate) tls: ClientConfig,
-    /// The same for a server that takes an Encrypted `ClientHello`.
-    pub(crate) ech: EchTls,
-}
-
-impl ServerTrust {
-    fn new(
-        verifier: Arc<dyn ServerCertVerifier>,
-        identity: Option<CertifiedKey>,
-    ) -> Result<Self, rustls::Error> {
-        let identity = identity.map(|identity| Arc::new(SingleCertAndKey::from(identity)));
-        let make = move |ech: Option<EchMode>| {
-            let builder = ClientConfig::builder_with_provider(provider());
-            let builder = match ech {
-                Some(ech) => builder.with_ech(ech)?,
-                None => builder.with_protocol_versions(&[&TLS13])?,
-            };
-            let builder = builder.dangerous().with_custom_certificate_verifier(verifier.clone());
-            Ok::<_, rustls::Error>(match &identity {
-                Some(identity) => builder.with_client_cert_resolver(identity.clone()),
-                None => builder.with_no_client_auth(),
-            })
-        };
-        Ok(Self { tls: make(None)?, ech: EchTls::new(move |ech| make(Some(ech))) })
-    }
+fn towards(
+    verifier: Arc<dyn ServerCertVerifier>,
+    identity: Option<CertifiedKey>,
+) -> Result<ServerTrust, rustls::Error> {
+    let identity = identity.map(|identity| Arc::new(SingleCertAndKey::from(identity)));
+    ServerTrust::new(provider(), move |builder| {
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier.clone());
+        Ok(match &identity {
+            Some(identity) => builder.with_client_cert_resolver(identity.clone()),
+            None => builder.with_no_client_auth(),
+        })
+    })
 }
 
 /// TLS 1.3 that trusts one CA, which need not be in a file.

@@ -6,7 +6,7 @@ use rustls::{
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivatePkcs8KeyDer},
 };
-use tandem_node::tls::{EchTls, KeyExchange};
+use tandem_node::tls::{KeyExchange, ServerTrust};
 
 /// A certificate for the hosts of a world. It has the same bytes in every run, because its size
 /// determines the number of packets in a handshake. Its private key is part of the source code, so
@@ -63,27 +63,21 @@ impl TestCertificate {
     /// # Panics
     /// It never panics, because the certificate is valid.
     pub fn client(&self) -> ClientConfig {
-        ClientConfig::builder_with_provider(provider(self.key_exchange))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .expect("the provider has suites of TLS 1.3")
-            .with_root_certificates(self.roots())
-            .with_no_client_auth()
+        self.trust().tls
     }
 
-    /// The same for servers that take an Encrypted `ClientHello`.
-    pub fn ech(&self) -> EchTls {
-        let (key_exchange, roots) = (self.key_exchange, Arc::new(self.roots()));
-        EchTls::new(move |mode| {
-            let builder = ClientConfig::builder_with_provider(provider(key_exchange));
-            let builder = builder.with_ech(mode)?.with_root_certificates(roots.clone());
-            Ok(builder.with_no_client_auth())
-        })
-    }
-
-    fn roots(&self) -> RootCertStore {
+    /// The same, and what the client needs for servers that take an Encrypted `ClientHello`.
+    ///
+    /// # Panics
+    /// It never panics, because the certificate is valid.
+    pub fn trust(&self) -> ServerTrust {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).expect("the certificate is valid");
-        roots
+        let roots = Arc::new(roots);
+        let trust = ServerTrust::new(provider(self.key_exchange), move |builder| {
+            Ok(builder.with_root_certificates(roots.clone()).with_no_client_auth())
+        });
+        trust.expect("the provider has suites of TLS 1.3")
     }
 }
 

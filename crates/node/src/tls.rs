@@ -3,10 +3,11 @@
 use std::{fmt, sync::Arc};
 
 use rustls::{
-    ClientConfig,
+    ClientConfig, ConfigBuilder, WantsVerifier,
     client::{EchConfig, EchMode},
     crypto::{CryptoProvider, aws_lc_rs, ring},
     pki_types::EchConfigListBytes,
+    version::TLS13,
 };
 
 /// How a client and a server agree on a secret. They use the first way that both of them know.
@@ -40,22 +41,51 @@ pub fn provider(key_exchange: KeyExchange) -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
+/// TLS 1.3 of a client towards one kind of servers.
+#[derive(Clone, Debug)]
+pub struct ServerTrust {
+    /// The settings without ECH.
+    pub tls: ClientConfig,
+    /// Those for a server that takes an Encrypted `ClientHello`.
+    pub ech: EchTls,
+}
+
+impl ServerTrust {
+    /// `finish` says whom the client trusts and how it identifies itself.
+    ///
+    /// # Errors
+    ///
+    /// That of `finish`, or the cryptography has no TLS 1.3.
+    pub fn new(
+        cryptography: Arc<CryptoProvider>,
+        finish: impl Fn(
+            ConfigBuilder<ClientConfig, WantsVerifier>,
+        ) -> Result<ClientConfig, rustls::Error>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<Self, rustls::Error> {
+        let make = move |ech: Option<EchMode>| {
+            let builder = ClientConfig::builder_with_provider(cryptography.clone());
+            finish(match ech {
+                Some(ech) => builder.with_ech(ech)?,
+                None => builder.with_protocol_versions(&[&TLS13])?,
+            })
+        };
+        let tls = make(None)?;
+        Ok(Self { tls, ech: EchTls(Arc::new(move |ech| make(Some(ech)))) })
+    }
+}
+
 /// Makes the settings of TLS for a server that takes an Encrypted `ClientHello` (ECH, RFC 9849). They hold for one
-/// configuration of the server only, so that they are made when that is known.
+/// configuration of the server only, so that they are made when that is known. A server that rejects ECH is checked by
+/// its public name.
 #[derive(Clone)]
 pub struct EchTls(Arc<MakeTls>);
 
 type MakeTls = dyn Fn(EchMode) -> Result<ClientConfig, rustls::Error> + Send + Sync;
 
 impl EchTls {
-    /// Makes settings with this function, which trusts the same servers as the client does without ECH. A server that
-    /// rejects ECH is checked by its public name.
-    pub fn new(
-        make: impl Fn(EchMode) -> Result<ClientConfig, rustls::Error> + Send + Sync + 'static,
-    ) -> Self {
-        Self(Arc::new(make))
-    }
-
     /// The settings for a server with one of these configurations (`ECHConfigList`, RFC 9849 §4).
     ///
     /// # Errors

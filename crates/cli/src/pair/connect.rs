@@ -10,6 +10,7 @@ use tandem_files::pair::PairFile;
 use tandem_node::{
     ClientConfig, ProxyConfig,
     client::{FlowConfig, HopConfig, Task, TcpService, TunnelMode},
+    tls::ServerTrust,
 };
 use tandem_server::{
     files::tokens,
@@ -27,7 +28,7 @@ use crate::{
     config::{Layered, ListenAddr, Settings, Target, TransportSettings, transport_for},
     error::{CliError, ConfigError},
     hops, programs, text,
-    tls::{ClientTlsSetup, ServerTrust, pinned},
+    tls::{ClientTlsSetup, pinned},
 };
 
 const EXAMPLES: &str = "\

@@ -13,13 +13,13 @@ use tandem_node::{
     limits::Limits,
     node::Event,
     proxy::Token,
+    tls::ServerTrust,
 };
 use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
     error::{CliError, TransferError, UpError},
     through::run_until,
-    tls::ServerTrust,
 };
 
 /// The type of the document (RFC 8801 §4.3).

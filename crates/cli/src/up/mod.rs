@@ -49,9 +49,8 @@ Examples:
 /// Set up a client for a proxy of which only the name or a link is known, and run it.
 ///
 /// It fetches the proxy's configuration document (PvD, draft-ietf-intarea-proxy-config), asks for the token and tests
-/// it,
-/// keeps both in ~/.config/tandem, and starts the client: as a unit of the user's systemd if there is one, else in this
-/// terminal. Nothing is written if the proxy does not answer or does not accept the token.
+/// it, keeps both in ~/.config/tandem, and starts the client: as a unit of the user's systemd if there is one, else in
+/// this terminal. Nothing is written if the proxy does not answer or does not accept the token.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Up {

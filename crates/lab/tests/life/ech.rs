@@ -50,7 +50,7 @@ fn download(ech: Option<&Bytes>) -> Outcome {
         testbed.world.set_service("proxy1.test", vec![endpoint]);
         let template = Template::default_for("proxy1.test").unwrap();
         let hop = HopConfig {
-            ech: Some(certificate().ech()),
+            ech: Some(certificate().trust().ech),
             mode: scenario.mode,
             ..HopConfig::new(template, certificate().client())
         };

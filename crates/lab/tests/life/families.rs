@@ -15,7 +15,7 @@ use crate::{
     scenario::{Scenario, Testbed},
 };
 
-/// Addresses of a target at which nobody listens, and those at which an echo does.
+/// Addresses without a listener, and addresses where an echo server listens. A target's name resolves to some of both.
 const DEAF_6: &str = "2001:db8::7";
 const DEAF_6_TOO: &str = "2001:db8::77";
 const DEAF_4: &str = "10.0.0.7";

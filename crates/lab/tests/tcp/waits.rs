@@ -266,7 +266,7 @@ impl Asks {
                 let program = testbed.world.add_host("program", ["fd00::2"], program);
                 return Box::new(move |testbed| {
                     let came = !testbed.world.node(program).replies().is_empty();
-                    // Nobody can tell this program that its packets go nowhere.
+                    // UDP has no answer that would tell this program that its packets go nowhere.
                     let is_over = testbed.world.elapsed() >= began + ANSWERED;
                     (came || is_over).then_some(came)
                 });

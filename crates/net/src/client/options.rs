@@ -4,16 +4,14 @@ use std::{fmt, sync::Arc};
 
 use rustls::{
     RootCertStore,
-    client::EchMode,
     pki_types::{CertificateDer, pem::PemObject},
-    version::TLS13,
 };
 use rustls_platform_verifier::BuilderVerifierExt;
 use tandem_node::{
     client::{HopConfig, Template, TunnelMode},
     limits::Limits,
     proxy::Token,
-    tls::{EchTls, KeyExchange, provider},
+    tls::{KeyExchange, ServerTrust, provider},
 };
 
 use super::ClientError;
@@ -92,24 +90,20 @@ impl ClientOptions {
         let template = Template::of_proxy(&self.url)
             .map_err(|error| ClientError::Url { url: self.url.as_str().into(), error })?;
         let token = self.token.as_deref().map(Token::parse).transpose()?;
-        let trust = Trust::read(self.ca.as_deref())?;
-        let tls = trust.tls(None).map_err(|error| fault(&error))?;
-        let ech = EchTls::new(move |ech| trust.tls(Some(ech)));
+        let ServerTrust { tls, ech } = self.trust()?;
         let hop = HopConfig::new(template, tls);
         Ok(HopConfig { token, mode: self.mode, ech: Some(ech), ..hop })
     }
-}
 
-/// Whom a client trusts.
-enum Trust {
-    System,
-    Roots(Arc<RootCertStore>),
-}
-
-impl Trust {
-    /// The CAs of a PEM text, or those of the system.
-    fn read(pem: Option<&[u8]>) -> Result<Self, ClientError> {
-        let Some(pem) = pem else { return Ok(Self::System) }; // none were given
+    /// TLS 1.3 with the CAs that were chosen.
+    fn trust(&self) -> Result<ServerTrust, ClientError> {
+        let provider = provider(KeyExchange::Hybrid);
+        let Some(pem) = &self.ca else {
+            let system = ServerTrust::new(provider, |builder| {
+                Ok(builder.with_platform_verifier()?.with_no_client_auth())
+            });
+            return system.map_err(|error| fault(&error));
+        };
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|error| fault(&error))?;
@@ -118,21 +112,11 @@ impl Trust {
         if roots.is_empty() {
             return Err(ClientError::Trust("the PEM text has no certificate".into()));
         }
-        Ok(Self::Roots(Arc::new(roots)))
-    }
-
-    /// TLS 1.3 with this trust, and perhaps with an Encrypted `ClientHello`.
-    fn tls(&self, ech: Option<EchMode>) -> Result<rustls::ClientConfig, rustls::Error> {
-        let builder = rustls::ClientConfig::builder_with_provider(provider(KeyExchange::Hybrid));
-        let builder = match ech {
-            Some(ech) => builder.with_ech(ech)?,
-            None => builder.with_protocol_versions(&[&TLS13])?,
-        };
-        let builder = match self {
-            Self::System => builder.with_platform_verifier()?,
-            Self::Roots(roots) => builder.with_root_certificates(roots.clone()),
-        };
-        Ok(builder.with_no_client_auth())
+        let roots = Arc::new(roots);
+        let given = ServerTrust::new(provider, move |builder| {
+            Ok(builder.with_root_certificates(roots.clone()).with_no_client_auth())
+        });
+        given.map_err(|error| fault(&error))
     }
 }
 

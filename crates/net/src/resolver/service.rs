@@ -232,8 +232,8 @@ impl Search {
         followed.services.iter().cloned().chain(last).collect()
     }
 
-    /// Whether nothing but the servers of the records is used, because all of them take an Encrypted `ClientHello`.
-    /// Whoever is on the path could else learn the name by dropping first packets (RFC 9848 §5.1).
+    /// Whether only the servers of the records are used, because all of them take an Encrypted `ClientHello` (RFC 9848
+    /// §5.1). With another way, an attacker could make the client show the name by dropping its first packets.
     fn is_reliant(&self) -> bool {
         let services = self.records.as_ref().map_or(&[][..], |(followed, _)| &followed.services);
         !services.is_empty() && services.iter().all(|service| service.ech.is_some())

@@ -33,7 +33,8 @@ pub(super) struct Acceptance {
     returning: Option<Returning>,
     /// How many handshakes may begin.
     budget: Budget,
-    /// The connections whose clients have not said yet what they offer. `None`: nobody asks.
+    /// The connections that wait for the rest of their `ClientHello`. `None`: the server need not know what clients
+    /// offer.
     hellos: Option<Hellos>,
     places: Places,
     connections_max: usize,

@@ -97,7 +97,7 @@ fn a_connection_begins_without_the_rest_of_its_hello_after_a_moment() {
         let packets = first_flight(&tls, now, (true, seed));
         server.handle_datagram(now, (SERVER, None), None, BytesMut::from(&packets[0][..]));
     }
-    // Only so many are waited for; the others begin at once.
+    // The server waits for a limited number of clients, and begins the other connections at once.
     assert_eq!(server.connections(), 100 - super::super::hello::HELD_MAX);
     let due = server.next_timeout();
     assert!(due != idle && due <= Some(now + Duration::from_millis(50)), "it has a timer");
