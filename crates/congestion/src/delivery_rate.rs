@@ -201,8 +201,8 @@ impl DeliveryRate {
     }
 }
 
-/// The packets in flight, in the order of their numbers. Packets are sent in this order and mostly reported in it, so that
-/// a queue is faster than a map.
+/// The packets in flight, in the order of their numbers. Packets are sent in this order and mostly reported in it, so
+/// that a queue is faster than a map.
 #[derive(Clone, Debug)]
 struct InFlight {
     /// `None`: a packet that was reported before an older one.
