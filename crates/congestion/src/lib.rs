@@ -13,10 +13,11 @@
 //! | `mdcc` | [`Mdcc`], which hears from PEPs which packets have passed them |
 //! | `cubic` | the window of CUBIC, RFC 9438, as a part of controllers |
 //! | `name` | [`ControllerName`], [`ControllerConfig`]: which controller a connection gets |
-//! | `noq` | [`factory`], [`Adapter`]: the way into noq |
+//! | `build` | [`ControllerConfig::build`]: a controller for a sender without noq |
+//! | `noq` | `factory`, `Adapter`: the way into noq, with the feature `noq`, which is on by default |
 //!
-//! A new controller is one file that implements [`Algorithm`], a variant of [`ControllerName`] and
-//! an arm in [`factory`].
+//! A new controller is one file that implements [`Algorithm`], a variant of [`ControllerName`], and
+//! an arm in [`ControllerConfig::build`] and in `factory`.
 //!
 //! # Your own server as an origin that follows tunnels
 //!
@@ -39,6 +40,7 @@
 
 mod algorithm;
 mod bbr1;
+mod build;
 mod cubic;
 mod delivery_rate;
 mod factor;
@@ -46,6 +48,7 @@ mod max_filter;
 mod mdcc;
 mod name;
 mod new_reno;
+#[cfg(feature = "noq")]
 mod noq;
 mod off;
 mod random;
@@ -59,6 +62,7 @@ pub use factor::Factor;
 pub use mdcc::{Mdcc, MdccConfig};
 pub use name::{ControllerConfig, ControllerName, UnknownController};
 pub use new_reno::NewReno;
+#[cfg(feature = "noq")]
 pub use noq::{Adapter, Factory, factory};
 pub use off::Off;
 pub use segments::{

@@ -12,8 +12,8 @@ use noq_proto::congestion::{
 use tandem_units::{ByteCount, Rate};
 
 use crate::{
-    Ack, AcksEnd, Algorithm, Bbr1, Bbr1Config, CongestionEvent, CongestionSignal, ControllerConfig,
-    ControllerName, Feedback, Flavor, Lost, Mdcc, MdccConfig, NewReno, Off, Sent, Tecc,
+    Ack, AcksEnd, Algorithm, Bbr1, CongestionEvent, CongestionSignal, ControllerConfig,
+    ControllerName, Feedback, Lost, Mdcc, MdccConfig, NewReno, Off, Sent, Tecc,
 };
 
 /// A factory that builds a controller for each new path, in the form that noq's `TransportConfig`
@@ -41,8 +41,7 @@ struct SeededFactory {
 impl ControllerFactory for SeededFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let max_datagram_size = ByteCount::new(current_mtu.into());
-        let packets = self.initial_window_packets();
-        let initial_window = max_datagram_size.saturating_mul(packets.into());
+        let initial_window = self.config.initial_window(max_datagram_size);
         match self.config.name {
             ControllerName::Bbr1 | ControllerName::Bbr1Tunnel => {
                 Box::new(Adapter(self.bbr1(now, max_datagram_size)))
@@ -82,21 +81,7 @@ impl ControllerFactory for SeededFactory {
 impl SeededFactory {
     fn bbr1(&self, now: Instant, max_datagram_size: ByteCount) -> Bbr1 {
         let index = self.built.fetch_add(1, Ordering::Relaxed);
-        let config = Bbr1Config {
-            initial_window_packets: self.initial_window_packets(),
-            up_gain_percent: self.config.bbr_up_gain_percent,
-            flavor: match self.config.name {
-                ControllerName::Bbr1Tunnel => Flavor::Tunnel,
-                name if name.takes_reports() => Flavor::Follower,
-                _ => Flavor::Plain,
-            },
-            seed: self.config.seed.wrapping_add(index),
-        };
-        Bbr1::new(config, now, max_datagram_size)
-    }
-
-    fn initial_window_packets(&self) -> u32 {
-        self.config.initial_window_packets.max(*ControllerConfig::INITIAL_WINDOW_PACKETS.start())
+        self.config.bbr1(index, now, max_datagram_size)
     }
 }
 
