@@ -12,13 +12,17 @@ use std::{
 const MAX_LINES: usize = 600;
 
 /// The crates of the workspace that each crate may use. Dependencies have one direction.
-const MAY_USE: [(&str, &[&str]); 15] = [
+const MAY_USE: [(&str, &[&str]); 16] = [
     ("tandem-units", &[]),
     ("tandem-wire", &["tandem-units"]),
     ("tandem-congestion", &["tandem-wire", "tandem-units"]),
     ("tandem-pep", &["tandem-wire"]),
     ("tandem-pep-linux", &["tandem-pep", "tandem-wire"]),
-    ("tandem-node", &["tandem-wire", "tandem-congestion", "tandem-pep", "tandem-units"]),
+    ("tandem-transport", &["tandem-wire", "tandem-congestion", "tandem-units"]),
+    (
+        "tandem-node",
+        &["tandem-wire", "tandem-congestion", "tandem-transport", "tandem-pep", "tandem-units"],
+    ),
     ("tandem-files", &["tandem-node", "tandem-wire", "tandem-units"]),
     ("tandem-net", &["tandem-node", "tandem-units"]),
     ("tandem-netem", &["tandem-units"]),
@@ -62,10 +66,11 @@ const MAY_USE: [(&str, &[&str]); 15] = [
 ];
 
 /// Crates that must not use sockets of an operating system or a runtime.
-const SANS_IO: [&str; 9] = [
+const SANS_IO: [&str; 10] = [
     "tandem-units",
     "tandem-wire",
     "tandem-congestion",
+    "tandem-transport",
     "tandem-pep",
     "tandem-node",
     "tandem-files",

@@ -2,7 +2,6 @@
 //!
 //! See [`node`] for the edge; `docs/design/architecture.md` for the modules and the path of a packet.
 
-mod arrived;
 mod beside;
 pub mod buffers;
 mod carrier;
@@ -29,9 +28,6 @@ pub mod quic;
 mod race;
 mod reason;
 pub mod rounds;
-#[cfg(any(test, fuzzing))]
-mod script;
-pub mod seal;
 pub mod seldom;
 mod server;
 mod serves;
@@ -56,6 +52,10 @@ pub use path_report::PathReport;
 pub use proxy::{Proxy, ProxyConfig};
 pub use serves::Serves;
 pub use stats::{ConnectionStats, Stats};
+use tandem_transport::arrived;
+#[cfg(any(test, fuzzing))]
+use tandem_transport::script;
+pub use tandem_transport::seal;
 pub use tandem_wire::StrangerText;
 
 /// Returns the time at which a unit test begins.

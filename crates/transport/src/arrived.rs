@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Numbers that are `span` apart share a bit. A caller that slides the range therefore calls
 /// [`Self::forget`] for the numbers that leave it.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub struct Arrived {
     /// The number of words is a power of two. There are none before the first number arrives, so
     /// that a flow without numbers takes no memory.
     words: Box<[u64]>,
@@ -16,13 +16,17 @@ pub(crate) struct Arrived {
 
 impl Arrived {
     /// An empty set for a range of at least `span` numbers.
-    pub(crate) fn new(span: u64) -> Self {
+    ///
+    /// # Panics
+    ///
+    /// The span does not fit into the address space.
+    pub fn new(span: u64) -> Self {
         let words = usize::try_from(span.div_ceil(64)).expect("a bounded span");
         Self { words: Box::default(), words_max: words.next_power_of_two() }
     }
 
     /// Bytes of memory.
-    pub(crate) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         size_of_val(&*self.words)
     }
 
@@ -31,11 +35,13 @@ impl Arrived {
         self.words_max as u64 * 64
     }
 
-    pub(crate) fn contains(&self, number: u64) -> bool {
+    /// Whether a number has arrived.
+    pub fn contains(&self, number: u64) -> bool {
         self.word(number) & (1 << (number % 64)) != 0
     }
 
-    pub(crate) fn insert(&mut self, number: u64) {
+    /// Notes that a number has arrived.
+    pub fn insert(&mut self, number: u64) {
         if self.words.is_empty() {
             self.words = vec![0; self.words_max].into();
         }
@@ -43,7 +49,7 @@ impl Arrived {
     }
 
     /// Clears the bits of numbers that leave the range.
-    pub(crate) fn forget(&mut self, numbers: Range<u64>) {
+    pub fn forget(&mut self, numbers: Range<u64>) {
         if self.words.is_empty() {
             return;
         }
@@ -54,17 +60,17 @@ impl Arrived {
     }
 
     /// How many of `numbers`, at most a span of them, have arrived.
-    pub(crate) fn count(&self, numbers: Range<u64>) -> u64 {
+    pub fn count(&self, numbers: Range<u64>) -> u64 {
         masks(numbers).map(|(first, mask)| u64::from((self.word(first) & mask).count_ones())).sum()
     }
 
     /// The lowest of `numbers` that has arrived.
-    pub(crate) fn first(&self, numbers: Range<u64>) -> Option<u64> {
+    pub fn first(&self, numbers: Range<u64>) -> Option<u64> {
         masks(numbers).find_map(|(first, mask)| lowest(first, self.word(first) & mask))
     }
 
     /// The lowest of `numbers` that has not arrived.
-    pub(crate) fn first_missing(&self, numbers: Range<u64>) -> Option<u64> {
+    pub fn first_missing(&self, numbers: Range<u64>) -> Option<u64> {
         masks(numbers).find_map(|(first, mask)| lowest(first, !self.word(first) & mask))
     }
 

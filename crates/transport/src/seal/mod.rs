@@ -41,13 +41,13 @@ pub const PACKET_NUMBER_MAX: u64 = (1 << 62) - 1;
 
 /// The length of a packet before its ciphertext: the first byte, the connection ID and the packet
 /// number.
-const HEADER_LEN: usize = 1 + ID_LEN + PACKET_NUMBER_LEN;
+pub const HEADER_LEN: usize = 1 + ID_LEN + PACKET_NUMBER_LEN;
 
 /// The length of every packet number in bytes.
 const PACKET_NUMBER_LEN: usize = 4;
 
 /// The length of an authentication tag in bytes (RFC 9001 §5.3).
-const TAG_LEN: usize = ring::aead::MAX_TAG_LEN;
+pub const TAG_LEN: usize = ring::aead::MAX_TAG_LEN;
 
 /// Where the packet numbers of a direction begin, and its limits. Both ends have the same schedule.
 /// Only tests use another one than [`Self::PROTOCOL`].

@@ -83,6 +83,15 @@ impl Opener {
     ///
     /// The packet is to be dropped, and counted by cause. Its bytes are then unspecified.
     pub fn open(&mut self, packet: &mut [u8]) -> Result<Range<usize>, OpenError> {
+        self.open_numbered(packet).map(|(_, payload)| payload)
+    }
+
+    /// As [`Self::open`], and returns the packet number too.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::open`].
+    pub fn open_numbered(&mut self, packet: &mut [u8]) -> Result<(u64, Range<usize>), OpenError> {
         // RFC 9001 §6.6: "If the total number of received packets that fail authentication within
         // the connection, across all keys, exceeds the integrity limit for the selected AEAD, the
         // endpoint MUST immediately close the connection". Here, only the flow ends.
@@ -104,7 +113,12 @@ impl Opener {
             self.follow();
         }
         self.window.accept(number)?;
-        Ok(HEADER_LEN..len - TAG_LEN)
+        Ok((number, HEADER_LEN..len - TAG_LEN))
+    }
+
+    /// The bytes of memory that it has besides itself.
+    pub fn memory(&self) -> usize {
+        self.window.memory()
     }
 
     /// The keys of a generation, and whether they are still or already there. If not, a packet is

@@ -34,6 +34,10 @@ impl ReplayWindow {
         self.next
     }
 
+    pub(super) fn memory(&self) -> usize {
+        self.arrived.memory()
+    }
+
     /// Accepts a number that is in the window and was not accepted before, or one above the window,
     /// which then moves.
     pub(super) fn accept(&mut self, number: u64) -> Result<(), ReplayRefusal> {

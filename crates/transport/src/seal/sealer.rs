@@ -54,29 +54,54 @@ impl Sealer {
     /// # Errors
     ///
     /// There are no more packet numbers. `out` is as before.
-    #[expect(clippy::missing_panics_doc, reason = "it expects only what it has just appended")]
     pub fn seal(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Exhausted> {
-        const APPENDED: &str = "these bytes were just appended";
-        let number = self.next_number;
+        let start = out.len();
+        out.reserve(Self::OVERHEAD + payload.len());
+        out.extend_from_slice(&[0; HEADER_LEN]);
+        out.extend_from_slice(payload);
+        let sealed = self.seal_in_place(self.next_number, start, out);
+        if sealed.is_err() {
+            out.truncate(start);
+        }
+        sealed
+    }
+
+    /// Seals the packet that begins at `start` in `out` and ends with `out`. It has [`HEADER_LEN`] bytes of any content
+    /// and the payload; the tag is appended. `number` is above the numbers of all packets that were sealed before, and
+    /// less than a generation of keys above the last one.
+    ///
+    /// # Errors
+    ///
+    /// There are no more packet numbers. `out` is as before.
+    ///
+    /// # Panics
+    ///
+    /// The number was used before, or there are fewer than [`HEADER_LEN`] bytes after `start`.
+    pub fn seal_in_place(
+        &mut self,
+        number: u64,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Exhausted> {
+        const BEGUN: &str = "the caller has begun the packet";
         // RFC 9000 §12.3: "A packet number MUST NOT be reused within the same packet number space".
+        assert!(number >= self.next_number, "packet number {number} was used");
         if number > PACKET_NUMBER_MAX {
             return Err(Exhausted);
         }
-        self.next_number += 1;
+        self.next_number = number + 1;
         let generation = self.schedule.generation(number);
-        if generation > self.generation {
+        while generation > self.generation {
             self.keys = self.generations.derive();
-            self.generation = generation;
+            self.generation += 1;
         }
         let header = header::encode(self.id, number, generation);
-        let start = out.len();
-        out.reserve(Self::OVERHEAD + payload.len());
-        out.extend_from_slice(&header);
-        out.extend_from_slice(payload);
-        let plaintext = out.get_mut(start + HEADER_LEN..).expect(APPENDED);
+        let packet = out.get_mut(start..).expect(BEGUN);
+        let (place, plaintext) = packet.split_first_chunk_mut().expect(BEGUN);
+        *place = header;
         let tag = self.keys.seal(number, &header, plaintext);
         out.extend_from_slice(tag.as_ref());
-        let packet = out.get_mut(start..).expect(APPENDED);
+        let packet = out.get_mut(start..).expect(BEGUN);
         self.header_protection.toggle(packet).expect("the packet has a header and a tag");
         Ok(())
     }
