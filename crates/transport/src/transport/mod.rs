@@ -1,0 +1,270 @@
+mod receive;
+mod transmit;
+
+use std::time::{Duration, Instant};
+
+use tandem_congestion::{Algorithm, ControllerConfig, ControllerName, Feedback};
+use tandem_units::{ByteCount, Rate};
+
+use crate::{
+    ack_policy::AckPolicy,
+    fates::Fates,
+    frame::Violation,
+    pacer::Pacer,
+    protection::Protection,
+    received::Received,
+    recovery::{Recovery, RecoveryCounts},
+    seal::{HEADER_LEN, OpenError, TAG_LEN},
+    skipped::SkippedNumbers,
+};
+
+pub use self::{receive::Datagrams, transmit::Transmit};
+
+/// The smallest packet size of a path in bytes ([RFC 9000 §14]).
+///
+/// [RFC 9000 §14]: https://www.rfc-editor.org/rfc/rfc9000#section-14
+pub const PACKET_SIZE_MIN: u16 = 1200;
+
+/// The settings of a transport.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The congestion controller of each path.
+    pub controller: ControllerConfig,
+    /// What controllers hear from segments of the path.
+    pub feedback: Feedback,
+    /// The largest packet in bytes of UDP payload: that of the QUIC connection. One below [`PACKET_SIZE_MIN`] becomes it.
+    pub packet_size: u16,
+    /// The RTT until there is a sample: that of the QUIC connection, or 333 ms (RFC 9002 §6.2.2, `kInitialRtt`).
+    pub initial_rtt: Duration,
+    /// Whether packets get ECN marks, as long as the path and the peer can do with them.
+    pub has_ecn: bool,
+    /// A number that the peer cannot guess.
+    pub seed: u64,
+}
+
+/// The error for a controller that only noq has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the congestion controller {0} is one of the QUIC engine")]
+pub struct ControllerOfEngine(pub ControllerName);
+
+/// Why a transport has ended. Its owner then sends datagrams in another form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// The peer has sent what it must not. Nobody else can have, because the packet was authentic.
+    #[error("violation of the protocol: {0}")]
+    Violation(#[from] Violation),
+    /// Too many packets were not authentic (RFC 9001 §6.6).
+    #[error("too many packets were not authentic")]
+    Forged,
+    /// All packet numbers are used (RFC 9000 §12.3).
+    #[error("all 2^62 packet numbers are used")]
+    Exhausted,
+}
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DropCause {
+    /// It could not be opened. It may come from anybody.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The peer has sent what it must not, and the transport has ended with it.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// The transport has ended before.
+    #[error("the transport has ended")]
+    Closed,
+}
+
+/// What a transport has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that were sent.
+    pub sent_packets: u64,
+    /// Those of them that held nothing but an acknowledgement.
+    pub sent_acks: u64,
+    /// Packets that were received and accepted.
+    pub received_packets: u64,
+    /// Packets that could not be opened.
+    pub dropped_packets: u64,
+    /// What the sender's loss detection has counted.
+    pub recovery: RecoveryCounts,
+}
+
+/// One end of a sealed transport: a pure state machine.
+///
+/// Its owner gives it received packets ([`handle_packet`](Self::handle_packet)) and the time
+/// ([`handle_timeout`](Self::handle_timeout) at [`next_timeout`](Self::next_timeout)), and after each of these and after
+/// each new datagram in its queue asks for packets until there are none ([`poll_transmit`](Self::poll_transmit)).
+#[derive(Debug)]
+pub struct Transport<P> {
+    protection: P,
+    config: Config,
+    packet_size: usize,
+    recovery: Recovery,
+    received: Received,
+    ack_policy: AckPolicy,
+    pacer: Pacer,
+    skipped: SkippedNumbers,
+    /// When an ACK frame last had a PING with it, so that ranges can be forgotten.
+    pinged: Instant,
+    may_send: bool,
+    closed: Option<CloseReason>,
+    /// How many paths there have been.
+    paths: u64,
+    counts: Counts,
+}
+
+impl<P: Protection> Transport<P> {
+    /// Starts on a path. Both ends start with packet number 0.
+    ///
+    /// # Errors
+    ///
+    /// The controller is one that only noq has.
+    pub fn new(config: Config, protection: P, now: Instant) -> Result<Self, ControllerOfEngine> {
+        let packet_size = config.packet_size.max(PACKET_SIZE_MIN);
+        let controller = controller(&config, 0, now, packet_size)?;
+        let recovery = Recovery::new(now, config.initial_rtt, controller, config.has_ecn);
+        Ok(Self {
+            protection,
+            packet_size: packet_size.into(),
+            recovery,
+            received: Received::new(now),
+            ack_policy: AckPolicy::default(),
+            pacer: Pacer::new(now, packet_size.into()),
+            skipped: SkippedNumbers::new(config.seed),
+            pinged: now,
+            may_send: true,
+            closed: None,
+            paths: 1,
+            counts: Counts::default(),
+            config,
+        })
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called, if nothing happens before.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        if self.closed.is_some() {
+            return None;
+        }
+        let mut next = self.recovery.next_timeout(self.may_send);
+        if self.may_send {
+            for time in [self.ack_policy.until, self.pacer.until] {
+                next = next.into_iter().chain(time).min();
+            }
+        }
+        next
+    }
+
+    /// Does what is due at `now`. Packets may leave after that.
+    pub fn handle_timeout(&mut self, now: Instant, fates: &mut (impl Fates + ?Sized)) {
+        if self.closed.is_none() {
+            self.recovery.handle_timeout(now, self.may_send, fates);
+        }
+    }
+
+    /// Whether packets may leave: not while the peer's address is not validated, or another path is used.
+    pub fn set_may_send(&mut self, may_send: bool) {
+        self.may_send = may_send;
+    }
+
+    /// The network path has changed. `is_new`: it is another one, about which nothing is known. Otherwise only the port
+    /// of an address has changed, and what is known stays ([RFC 9000 §9.4]).
+    ///
+    /// [RFC 9000 §9.4]: https://www.rfc-editor.org/rfc/rfc9000#section-9.4
+    pub fn on_path_change(&mut self, now: Instant, is_new: bool) {
+        if !is_new || self.closed.is_some() {
+            return;
+        }
+        let size = u16::try_from(self.packet_size).unwrap_or(u16::MAX);
+        // It was built before.
+        let Ok(controller) = controller(&self.config, self.paths, now, size) else { return };
+        self.paths += 1;
+        self.recovery.on_new_path(self.config.initial_rtt, controller, self.config.has_ecn);
+        self.pacer = Pacer::new(now, size.into());
+    }
+
+    /// The largest packet is another one, in bytes of UDP payload. One below [`PACKET_SIZE_MIN`] becomes it.
+    pub fn set_packet_size(&mut self, packet_size: u16) {
+        let packet_size = packet_size.max(PACKET_SIZE_MIN);
+        if usize::from(packet_size) != self.packet_size {
+            self.packet_size = packet_size.into();
+            self.recovery.controller.on_mtu_update(ByteCount::new(packet_size.into()));
+        }
+    }
+
+    /// The largest datagram in bytes that fits a packet.
+    pub const fn datagram_max(&self) -> usize {
+        self.packet_size - HEADER_LEN - TAG_LEN - 1
+    }
+
+    /// Ends the transport. What is in flight is lost.
+    fn close(&mut self, reason: CloseReason, fates: &mut (impl Fates + ?Sized)) {
+        self.closed = Some(reason);
+        self.recovery.lose_all(fates);
+    }
+
+    /// Why the transport has ended. `None`: it has not.
+    pub const fn closed(&self) -> Option<CloseReason> {
+        self.closed
+    }
+
+    /// The smoothed RTT. `None`: there is no sample on this path.
+    pub fn smoothed_rtt(&self) -> Option<Duration> {
+        self.recovery.rtt.has_sample.then_some(self.recovery.rtt.smoothed)
+    }
+
+    /// The smallest RTT. `None`: there is no sample on this path.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.recovery.rtt.has_sample.then_some(self.recovery.rtt.min)
+    }
+
+    /// The bytes of packets in flight.
+    pub const fn bytes_in_flight(&self) -> ByteCount {
+        ByteCount::new(self.recovery.bytes_in_flight)
+    }
+
+    /// The controller's window.
+    pub fn congestion_window(&self) -> ByteCount {
+        self.recovery.controller.congestion_window()
+    }
+
+    /// The controller's pacing rate, if it has one.
+    pub fn pacing_rate(&self) -> Option<Rate> {
+        self.recovery.controller.pacing_rate()
+    }
+
+    /// The packet threshold of loss detection, which learns.
+    pub const fn packet_threshold(&self) -> u64 {
+        self.recovery.reordering.packets
+    }
+
+    /// Whether packets get ECN marks now.
+    pub fn marks_ecn(&self) -> bool {
+        self.recovery.ecn.marks()
+    }
+
+    /// What was counted.
+    pub const fn counts(&self) -> Counts {
+        Counts { recovery: self.recovery.counts, ..self.counts }
+    }
+
+    /// Bytes of memory, without what the controller has allocated itself.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>()
+            + size_of_val(&*self.recovery.controller)
+            + self.recovery.sent.memory()
+            + self.received.memory()
+            + self.protection.memory()
+    }
+}
+
+fn controller(
+    config: &Config,
+    path: u64,
+    now: Instant,
+    packet_size: u16,
+) -> Result<Box<dyn Algorithm>, ControllerOfEngine> {
+    let size = ByteCount::new(packet_size.into());
+    let built = config.controller.build(path, &config.feedback, now, size);
+    built.ok_or(ControllerOfEngine(config.controller.name))
+}

@@ -1,0 +1,131 @@
+use std::{ops::Range, time::Instant};
+
+use super::{CloseReason, DropCause, Transport};
+use crate::{
+    fates::Fates,
+    frame::{self, AckFrame, Frame, Violation},
+    protection::Protection,
+    received::Ecn,
+    seal::OpenError,
+};
+
+/// The datagrams of a packet.
+#[derive(Clone, Debug)]
+pub struct Datagrams {
+    /// The packet's payload.
+    payload: Range<usize>,
+    /// Where the next frame begins in it.
+    at: usize,
+}
+
+impl Datagrams {
+    /// Where the next datagram is in the packet, which is the buffer that was handled.
+    pub fn next(&mut self, packet: &[u8]) -> Option<Range<usize>> {
+        let payload = packet.get(self.payload.clone())?;
+        while let Some(Ok(frame)) = frame::decode(payload, &mut self.at) {
+            if let Frame::Datagram(range) = frame {
+                let start = self.payload.start;
+                return Some(start + range.start..start + range.end);
+            }
+        }
+        None
+    }
+}
+
+/// What an allowed packet contains.
+struct Contents<'a> {
+    is_ack_eliciting: bool,
+    ack: Option<AckFrame<'a>>,
+    /// Where the first datagram's frame begins.
+    datagrams_at: usize,
+}
+
+impl<P: Protection> Transport<P> {
+    /// Takes a received packet, a whole UDP payload, which is decrypted in place. `ecn`: its codepoint in the IP header.
+    /// Returns the datagrams in it.
+    ///
+    /// # Errors
+    ///
+    /// The packet was dropped.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        packet: &mut [u8],
+        ecn: Option<Ecn>,
+        fates: &mut (impl Fates + ?Sized),
+    ) -> Result<Datagrams, DropCause> {
+        if self.closed.is_some() {
+            return Err(DropCause::Closed);
+        }
+        let (number, payload) = match self.protection.open(packet) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.counts.dropped_packets += 1;
+                if error == OpenError::Over {
+                    self.close(CloseReason::Forged, fates);
+                }
+                return Err(error.into());
+            }
+        };
+        let plaintext = packet.get(payload.clone()).unwrap_or_default();
+        let contents = match self.read(plaintext) {
+            Ok(contents) => contents,
+            Err(violation) => {
+                // RFC 9000 §11.1: "Errors that result in the connection being unusable, such as an obvious violation of
+                // protocol semantics [...] MUST be signaled": the owner does that on the QUIC connection.
+                self.close(violation.into(), fates);
+                return Err(violation.into());
+            }
+        };
+        self.counts.received_packets += 1;
+        let is_in_order = self.received.insert(number, now, ecn);
+        if contents.is_ack_eliciting {
+            let is_urgent = !is_in_order || ecn == Some(Ecn::Ce);
+            self.ack_policy.on_packet(now, is_urgent, self.recovery.rtt.smoothed);
+        }
+        if let Some(ack) = contents.ack
+            && let Some(largest) = self.recovery.on_ack(now, &ack, fates)
+        {
+            self.received.on_ack_acked(largest);
+        }
+        Ok(Datagrams { payload, at: contents.datagrams_at })
+    }
+
+    /// Reads all frames of a packet before any of them has an effect.
+    fn read<'a>(&self, payload: &'a [u8]) -> Result<Contents<'a>, Violation> {
+        let (mut at, mut frames) = (0, 0_u32);
+        let mut contents =
+            Contents { is_ack_eliciting: false, ack: None, datagrams_at: payload.len() };
+        loop {
+            let start = at;
+            let Some(frame) = frame::decode(payload, &mut at) else { break };
+            frames += 1;
+            match frame? {
+                Frame::Padding => {}
+                Frame::Ping => contents.is_ack_eliciting = true,
+                Frame::Ack(ack) => {
+                    self.check(&ack)?;
+                    if contents.ack.replace(ack).is_some() {
+                        return Err(Violation::SecondAck);
+                    }
+                }
+                Frame::Datagram(_) => {
+                    contents.is_ack_eliciting = true;
+                    contents.datagrams_at = contents.datagrams_at.min(start);
+                }
+            }
+        }
+        // RFC 9000 §12.4: "An endpoint MUST treat receipt of a packet containing no frames as a connection error"
+        if frames == 0 { Err(Violation::NoFrame) } else { Ok(contents) }
+    }
+
+    /// Whether all that a frame acknowledges was sent. RFC 9000 §13.1: "An endpoint SHOULD treat receipt of an
+    /// acknowledgment for a packet it did not send as a connection error".
+    fn check(&self, ack: &AckFrame<'_>) -> Result<(), Violation> {
+        let is_skipped = || ack.ranges().any(|range| self.skipped.contains_any(&range));
+        if ack.largest >= self.recovery.sent.next_number() || is_skipped() {
+            return Err(Violation::NeverSent);
+        }
+        Ok(())
+    }
+}
