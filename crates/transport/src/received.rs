@@ -104,7 +104,8 @@ impl Received {
     /// The peer has an ACK frame whose largest number was this. Lower ones need no acknowledgement any more
     /// (RFC 9000 §13.2.4).
     pub(crate) fn on_ack_acked(&mut self, largest: u64) {
-        while let Some((_, last)) = self.ranges.front()
+        while self.ranges.len() > 1
+            && let Some((_, last)) = self.ranges.front()
             && *last < largest
         {
             self.ranges.pop_front();

@@ -108,8 +108,9 @@ impl<P: Protection> Transport<P> {
 
     fn allowance(&mut self, now: Instant) -> Allowance {
         let window = self.recovery.controller.congestion_window().get();
-        // Nothing leaves without a place in the window, so that no timer is armed for it.
+        // Nothing leaves without a place in the window, so that no timer is needed for it.
         if self.recovery.bytes_in_flight + self.packet_size as u64 > window {
+            self.pacer.until = None;
             return Allowance { budget: 0, window };
         }
         let pace = Pace {

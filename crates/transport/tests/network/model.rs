@@ -83,6 +83,7 @@ pub(crate) struct World {
     events: BinaryHeap<Reverse<(Instant, u64)>>,
     waiting: std::collections::BTreeMap<u64, Event>,
     next_event: u64,
+    steps_at_once: u32,
     random: u64,
 }
 
@@ -116,6 +117,7 @@ impl World {
             events: BinaryHeap::new(),
             waiting: std::collections::BTreeMap::new(),
             next_event: 0,
+            steps_at_once: 0,
             random: seed | 1,
         };
         for at in 0..2 {
@@ -159,6 +161,12 @@ impl World {
         let Some(next) = event.into_iter().chain(timeouts.into_iter().flatten()).min() else {
             return false;
         };
+        self.steps_at_once = if next > self.now { 0 } else { self.steps_at_once + 1 };
+        assert!(
+            self.steps_at_once < 10_000,
+            "time stands still: {:?}",
+            self.ends[0].transport.counts()
+        );
         self.now = self.now.max(next);
         for (at, timeout) in timeouts.into_iter().enumerate() {
             if timeout.is_some_and(|timeout| timeout <= self.now) {
