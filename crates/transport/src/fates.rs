@@ -19,6 +19,9 @@ pub trait Fates {
 
 /// Where the datagrams come from: the owner's queue, which stays the only one.
 pub trait Source: Fates {
+    /// Whether there is no datagram.
+    fn is_empty(&self) -> bool;
+
     /// Appends the next datagram to `out` if it has at most `room` bytes, and returns its tag. It is from then on in
     /// the transport's hands. `None`: there is none, or the next one is larger; nothing was appended.
     ///

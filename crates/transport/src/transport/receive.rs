@@ -14,18 +14,24 @@ use crate::{
 pub struct Datagrams {
     /// The packet's payload.
     payload: Range<usize>,
-    /// Where the next frame begins in it.
+    /// The first datagram in it.
+    first: Option<Range<usize>>,
+    /// Where the frame behind it begins.
     at: usize,
 }
 
 impl Datagrams {
     /// Where the next datagram is in the packet, which is the buffer that was handled.
     pub fn next(&mut self, packet: &[u8]) -> Option<Range<usize>> {
+        let start = self.payload.start;
+        let within = |range: Range<usize>| start + range.start..start + range.end;
+        if let Some(first) = self.first.take() {
+            return Some(within(first));
+        }
         let payload = packet.get(self.payload.clone())?;
         while let Some(Ok(frame)) = frame::decode(payload, &mut self.at) {
             if let Frame::Datagram(range) = frame {
-                let start = self.payload.start;
-                return Some(start + range.start..start + range.end);
+                return Some(within(range));
             }
         }
         None
@@ -36,8 +42,9 @@ impl Datagrams {
 struct Contents<'a> {
     is_ack_eliciting: bool,
     ack: Option<AckFrame<'a>>,
-    /// Where the first datagram's frame begins.
-    datagrams_at: usize,
+    /// The first datagram, and where the frame behind it begins.
+    first: Option<Range<usize>>,
+    after_first: usize,
 }
 
 impl<P: Protection> Transport<P> {
@@ -77,27 +84,31 @@ impl<P: Protection> Transport<P> {
                 return Err(violation.into());
             }
         };
+        let Contents { is_ack_eliciting, ack, first, after_first } = contents;
         self.counts.received_packets += 1;
         let is_in_order = self.received.insert(number, now, ecn);
-        if contents.is_ack_eliciting {
+        if is_ack_eliciting {
             let is_urgent = !is_in_order || ecn == Some(Ecn::Ce);
             self.ack_policy.on_packet(now, is_urgent, self.recovery.rtt.smoothed);
         }
-        if let Some(ack) = contents.ack
+        if let Some(ack) = ack
             && let Some(largest) = self.recovery.on_ack(now, &ack, fates)
         {
             self.received.on_ack_acked(largest);
         }
-        Ok(Datagrams { payload, at: contents.datagrams_at })
+        Ok(Datagrams { payload, first, at: after_first })
     }
 
     /// Reads all frames of a packet before any of them has an effect.
     fn read<'a>(&self, payload: &'a [u8]) -> Result<Contents<'a>, Violation> {
         let (mut at, mut frames) = (0, 0_u32);
-        let mut contents =
-            Contents { is_ack_eliciting: false, ack: None, datagrams_at: payload.len() };
+        let mut contents = Contents {
+            is_ack_eliciting: false,
+            ack: None,
+            first: None,
+            after_first: payload.len(),
+        };
         loop {
-            let start = at;
             let Some(frame) = frame::decode(payload, &mut at) else { break };
             frames += 1;
             match frame? {
@@ -109,9 +120,11 @@ impl<P: Protection> Transport<P> {
                         return Err(Violation::SecondAck);
                     }
                 }
-                Frame::Datagram(_) => {
+                Frame::Datagram(range) => {
                     contents.is_ack_eliciting = true;
-                    contents.datagrams_at = contents.datagrams_at.min(start);
+                    if contents.first.is_none() {
+                        (contents.first, contents.after_first) = (Some(range), at);
+                    }
                 }
             }
         }

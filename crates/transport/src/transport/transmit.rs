@@ -81,7 +81,7 @@ impl<P: Protection> Transport<P> {
         }
         let start = out.len();
         let marks = self.recovery.ecn.marks();
-        let mut allowance = self.allowance(now);
+        let mut allowance = self.allowance(now, source.is_empty());
         let max_segments = max_segments.min(self.send_quantum());
         let (mut segment_size, mut segments) = (self.packet_size, 0);
         while segments < max_segments {
@@ -106,10 +106,12 @@ impl<P: Protection> Transport<P> {
         (size > 0).then_some(Transmit { size, segment_size, ecn: marks.then_some(Ecn::Ect0) })
     }
 
-    fn allowance(&mut self, now: Instant) -> Allowance {
+    fn allowance(&mut self, now: Instant, is_empty: bool) -> Allowance {
         let window = self.recovery.controller.congestion_window().get();
-        // Nothing leaves without a place in the window, so that no timer is needed for it.
-        if self.recovery.bytes_in_flight + self.packet_size as u64 > window {
+        let has_window = self.recovery.bytes_in_flight + self.packet_size as u64 <= window;
+        self.recovery.is_app_limited = has_window && is_empty;
+        // Without a place in the window, or without a datagram, no timer is needed for pacing.
+        if is_empty || !has_window {
             self.pacer.until = None;
             return Allowance { budget: 0, window };
         }
@@ -159,7 +161,7 @@ impl<P: Protection> Transport<P> {
             && self.recovery.sent.has_room();
         let has_news = self.ack_policy.has_news();
         let payload_start = out.len();
-        if has_news && is_first {
+        if has_news && is_first && (is_open || is_probe) {
             self.write_ack(now, &mut packet, out);
         }
         if is_open || is_probe {
@@ -170,9 +172,6 @@ impl<P: Protection> Transport<P> {
                 packet.has_ack = false;
                 self.write_datagrams(&mut packet, out, source);
             }
-        }
-        if is_first {
-            self.recovery.is_app_limited = is_open && packet.tags == 0;
         }
         if packet.tags == 0 {
             let is_ack_due = has_news && self.ack_policy.is_due(now);
@@ -221,7 +220,7 @@ impl<P: Protection> Transport<P> {
         out: &mut Vec<u8>,
         source: &mut S,
     ) {
-        while packet.tags < DATAGRAMS_MAX {
+        while packet.tags < DATAGRAMS_MAX && !source.is_empty() {
             let start = out.len();
             let room = packet.end.saturating_sub(start);
             if packet.tags > 0 && room < ROOM_MIN || room == 0 {

@@ -28,6 +28,10 @@ impl Fates for Endless {
 }
 
 impl Source for Endless {
+    fn is_empty(&self) -> bool {
+        self.next == self.most
+    }
+
     fn next(&mut self, room: usize, out: &mut Vec<u8>) -> Option<Tag> {
         if room < 1000 || self.next == self.most {
             return None;

@@ -67,6 +67,10 @@ impl Fates for Owner {
 }
 
 impl Source for Owner {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     fn next(&mut self, room: usize, out: &mut Vec<u8>) -> Option<Tag> {
         let (tag, len) = self.queue.front().copied().filter(|(_, len)| *len <= room)?;
         self.queue.pop_front();
