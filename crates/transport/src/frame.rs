@@ -232,3 +232,112 @@ pub(crate) fn encode_ack(
 fn put(value: u64, out: &mut Vec<u8>) {
     VarInt::saturating_from(value).encode(out);
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frames(payload: &[u8]) -> Vec<Result<Frame<'_>, Violation>> {
+        let mut at = 0;
+        std::iter::from_fn(|| decode(payload, &mut at)).collect()
+    }
+
+    #[test]
+    fn frames_are_those_of_the_rfcs() {
+        let ack = |largest, delay, ranges: &[RangeInclusive<u64>], ecn| {
+            let mut out = Vec::new();
+            let ranges = ranges.iter().cloned();
+            encode_ack(ranges, Duration::from_micros(delay), ecn, usize::MAX, &mut out);
+            let [Ok(Frame::Ack(frame))] = &frames(&out)[..] else { panic!("{out:?}") };
+            assert_eq!((frame.largest, frame.delay), (largest, delay));
+            out
+        };
+        let ecn = EcnCounts { ect0: 70, ect1: 0, ce: 1 };
+        for (what, encoded, expected) in [
+            ("one packet", ack(0, 0, &[0..=0], None), &[2, 0, 0, 0, 0][..]),
+            ("a range", ack(9, 64, &[5..=9], None), &[2, 9, 0x40, 64, 0, 4]),
+            ("two ranges", ack(9, 0, &[8..=9, 1..=5], None), &[2, 9, 0, 1, 1, 1, 4]),
+            ("with ECN", ack(9, 0, &[8..=9], Some(ecn)), &[3, 9, 0, 0, 1, 0x40, 70, 0, 1]),
+        ] {
+            assert_eq!(encoded, expected, "{what}");
+        }
+        assert_eq!(
+            frames(&[0, 0, 1, 0x31, 2, 7, 7, 0x30, 8, 8, 8]),
+            [
+                Ok(Frame::Padding),
+                Ok(Frame::Ping),
+                Ok(Frame::Datagram(5..7)),
+                Ok(Frame::Datagram(8..11))
+            ]
+        );
+        assert_eq!(frames(&[0x31, 0]), [Ok(Frame::Datagram(2..2))]);
+        assert_eq!(frames(&[1, 0x1c, 1, 1]), [Ok(Frame::Ping), Err(Violation::UnknownFrame)]);
+    }
+
+    #[test]
+    fn an_ack_frame_fits_its_room() {
+        let ranges = || (0..40_u64).rev().map(|it| 100 * it..=100 * it + 9);
+        let ecn = Some(EcnCounts { ect0: 1, ect1: 2, ce: 3 });
+        for room in 0..150 {
+            let mut out = vec![7];
+            encode_ack(ranges(), Duration::ZERO, ecn, room, &mut out);
+            let encoded = &out[1..];
+            assert!(encoded.len() <= room);
+            assert_eq!(encoded.is_empty(), room < 9, "{room}");
+            if let [Ok(Frame::Ack(frame))] = &frames(encoded)[..] {
+                assert!(frame.ranges().eq(ranges().take(frame.ranges().count())), "{room}");
+                assert_eq!(frame.ecn, ecn);
+            } else {
+                assert!(encoded.is_empty());
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_decoded_as_they_were(
+            steps in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 30), 1..90),
+            delay in 0..1_u64 << 40,
+        ) {
+            let mut smallest = 1_u64 << 48;
+            let ranges: Vec<_> = steps
+                .into_iter()
+                .map_while(|(gap, len)| {
+                    let last = smallest.checked_sub(gap + 2)?;
+                    smallest = last.checked_sub(len)?;
+                    Some(smallest..=last)
+                })
+                .collect();
+            let mut out = Vec::new();
+            let delay = Duration::from_micros(delay);
+            encode_ack(ranges.iter().cloned(), delay, None, usize::MAX, &mut out);
+            if let [Ok(Frame::Ack(frame))] = &frames(&out)[..] {
+                prop_assert_eq!(frame.delay(), delay);
+                let told: Vec<_> = frame.ranges().collect();
+                prop_assert_eq!(&told[..], &ranges[..ranges.len().min(ACK_RANGES_MAX)]);
+            } else {
+                prop_assert!(ranges.is_empty() && out.is_empty());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_frames_within_them(payload in prop::collection::vec(any::<u8>(), 0..100)) {
+            let mut at = 0;
+            while let Some(frame) = decode(&payload, &mut at) {
+                prop_assert!(at <= payload.len());
+                match frame {
+                    Ok(Frame::Datagram(range)) => prop_assert!(range.end <= at),
+                    Ok(Frame::Ack(ack)) => {
+                        prop_assert!(ack.ranges().count() <= ACK_RANGES_MAX);
+                        let ranges: Vec<_> = ack.ranges().collect();
+                        prop_assert!(ranges.windows(2).all(|it| it[1].end() + 1 < *it[0].start()));
+                    }
+                    Ok(_) => {}
+                    Err(_) => prop_assert_eq!(at, payload.len()),
+                }
+            }
+        }
+    }
+}

@@ -170,3 +170,47 @@ impl SentPackets {
         self.packets.capacity() * size_of::<SentPacket>() + self.tags.capacity() * size_of::<Tag>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::test_start;
+
+    fn packet(sent: Instant, tags: u8) -> SentPacket {
+        SentPacket {
+            tags,
+            state: State::InFlight,
+            is_ack_eliciting: true,
+            ..SentPacket::done(sent)
+        }
+    }
+
+    #[test]
+    fn tags_stay_with_their_packets() {
+        let (mut sent, now) = (SentPackets::default(), test_start());
+        sent.push(SentPacket::done(now));
+        assert_eq!((sent.first(), sent.next_number()), (1, 1), "nothing is kept of it");
+        for (number, tags) in [(1, 2), (2, 0), (3, 3)] {
+            (0..u64::from(tags)).for_each(|tag| sent.push_tag(10 * number + tag));
+            sent.push(packet(now, tags));
+        }
+        let tags = |sent: &SentPackets, number| -> Vec<Tag> {
+            sent.get(number).map(|packet| sent.tags(packet).collect()).unwrap_or_default()
+        };
+        assert_eq!([1, 2, 3].map(|it| tags(&sent, it)), [vec![10, 11], vec![], vec![30, 31, 32]]);
+        sent.get_mut(2).unwrap().state = State::Done;
+        sent.forget(None);
+        assert_eq!(sent.first(), 1, "the first one is still in flight");
+        sent.get_mut(1).unwrap().state = State::Lost;
+        sent.forget(Some(now));
+        assert_eq!(sent.first(), 1, "it may be acknowledged late");
+        sent.forget(Some(now + Duration::from_millis(1)));
+        assert_eq!(sent.first(), 3);
+        assert_eq!(tags(&sent, 3), [30, 31, 32]);
+        assert!(sent.get(2).is_none() && sent.get(4).is_none());
+        sent.pop();
+        assert!(sent.is_empty() && sent.next_number() == 4);
+    }
+}
