@@ -115,6 +115,7 @@ impl EcnValidation {
 mod tests {
     use super::*;
 
+    #[expect(clippy::unnecessary_wraps, reason = "an ACK frame may have none")]
     fn counts(ect0: u64, ect1: u64, ce: u64) -> Option<EcnCounts> {
         Some(EcnCounts { ect0, ect1, ce })
     }

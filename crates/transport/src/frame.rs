@@ -225,7 +225,9 @@ pub(crate) fn encode_ack(
         *place = count;
     }
     if let Some(EcnCounts { ect0, ect1, ce }) = ecn {
-        [ect0, ect1, ce].iter().for_each(|&count| put(count, out));
+        for count in [ect0, ect1, ce] {
+            put(count, out);
+        }
     }
 }
 

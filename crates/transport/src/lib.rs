@@ -40,11 +40,7 @@ mod ecn;
 mod fates;
 mod frame;
 #[cfg(any(test, fuzzing))]
-#[expect(
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    reason = "a panic is how a model fails"
-)]
+#[expect(clippy::indexing_slicing, reason = "a panic is how a model fails")]
 pub mod model;
 mod pacer;
 mod protection;

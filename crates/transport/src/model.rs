@@ -4,6 +4,7 @@
 //! bounded, time never stands still, and an ended transport is silent.
 
 #[path = "../tests/network/owner.rs"]
+#[allow(dead_code, reason = "here the other end is no transport")]
 mod owner;
 #[path = "../tests/network/plain.rs"]
 mod plain;

@@ -66,10 +66,11 @@ impl Received {
             && *last + 1 == number
         {
             *last = number;
-            if touches_next && let Some((_, end)) = self.ranges.remove(place) {
-                if let Some((_, last)) = self.ranges.get_mut(place - 1) {
-                    *last = end;
-                }
+            if touches_next
+                && let Some((_, end)) = self.ranges.remove(place)
+                && let Some((_, last)) = self.ranges.get_mut(place - 1)
+            {
+                *last = end;
             }
         } else if touches_next {
             if let Some((first, _)) = self.ranges.get_mut(place) {

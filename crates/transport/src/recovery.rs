@@ -65,7 +65,7 @@ pub(crate) struct Recovery {
     event: u32,
     event_lost: u32,
     /// Packets from this number on begin a new recovery period when they are lost.
-    recovery_until: u64,
+    period_until: u64,
     pub(crate) counts: RecoveryCounts,
 }
 
@@ -134,7 +134,7 @@ impl Recovery {
             first_sample: None,
             event: 0,
             event_lost: 0,
-            recovery_until: 0,
+            period_until: 0,
             counts: RecoveryCounts::default(),
         }
     }
@@ -364,8 +364,8 @@ impl Recovery {
         self.event = self.event.wrapping_add(1);
         self.event_lost = lost.packets;
         self.counts.congestion_events += 1;
-        if packet_number >= self.recovery_until {
-            self.recovery_until = self.sent.next_number();
+        if packet_number >= self.period_until {
+            self.period_until = self.sent.next_number();
             self.reordering.on_congestion_event();
         }
         let signal = if lost.is_persistent {
@@ -427,7 +427,7 @@ impl Recovery {
         self.path_start = self.sent.next_number();
         (self.bytes_in_flight, self.event_lost, self.first_sample) = (0, 0, None);
         self.event = self.event.wrapping_add(1);
-        (self.probe_count, self.probes, self.recovery_until) = (0, 0, self.path_start);
+        (self.probe_count, self.probes, self.period_until) = (0, 0, self.path_start);
     }
 
     /// When something is to be done about what was sent. `may_probe`: whether packets may leave.

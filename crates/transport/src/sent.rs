@@ -18,7 +18,7 @@ pub const DATAGRAMS_MAX: u8 = 16;
 const TAGS_MAX: usize = 2 * PACKETS_MAX;
 
 /// An idle ring keeps its memory if it has place for no more packets than this.
-const SPARE_MAX: usize = 16;
+const SPARE_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {

@@ -108,8 +108,7 @@ impl<P: Protection> Transport<P> {
             first: None,
             after_first: payload.len(),
         };
-        loop {
-            let Some(frame) = frame::decode(payload, &mut at) else { break };
+        while let Some(frame) = frame::decode(payload, &mut at) {
             frames += 1;
             match frame? {
                 Frame::Padding => {}

@@ -226,13 +226,13 @@ impl World {
             assert_eq!(sent.size, out.len());
             assert!((1..=10 * sent.segment_size).contains(&sent.size) && sent.segment_size <= 1252);
             for packet in out.chunks(sent.segment_size) {
-                self.carry(at, packet.to_vec(), sent.ecn);
+                self.carry(at, packet, sent.ecn);
             }
         }
     }
 
     /// Takes a packet to the other end, as the link says.
-    fn carry(&mut self, from: usize, packet: Vec<u8>, mut ecn: Option<Ecn>) {
+    fn carry(&mut self, from: usize, packet: &[u8], mut ecn: Option<Ecn>) {
         let link = self.ends[from].link.clone();
         let elapsed = self.now - self.start;
         if link.outage.contains(&elapsed) || self.random(1000) < link.lost.into() {
@@ -256,7 +256,7 @@ impl World {
         let copies = 1 + u32::from(self.random(1000) < link.duplicated.into());
         for _ in 0..copies {
             let jitter = Duration::from_micros(self.random(link.jitter.as_micros() as u64 + 1));
-            let packet = packet.clone();
+            let packet = packet.to_vec();
             let time = leaves + link.delay + jitter;
             self.schedule(time, Event::Arrive { at: 1 - from, packet, ecn });
         }
