@@ -3,8 +3,8 @@
 //! Every second packet is acknowledged at once. While packets come fast on a short path, every 16th is: an
 //! acknowledgement wakes the sender, which costs about as much CPU time as to carry a packet. A sender with a small
 //! window may wait for the acknowledgement instead of sending the packets that end the wait. Then the wait ends with
-//! time, and in silence; the next packets are acknowledged every second one: [`Flood::AT_ONCE_LEAST`] of them, and twice
-//! as many each time that it happens again.
+//! time, and in silence; of the next packets every second one is acknowledged: of 64 (`AT_ONCE_LEAST`), and of twice as
+//! many each time that it happens again.
 //!
 //! [RFC 9000 §13.2]: https://www.rfc-editor.org/rfc/rfc9000#section-13.2
 

@@ -36,7 +36,7 @@ pub(crate) enum EcnSignal {
 }
 
 impl EcnValidation {
-    /// How many packets are marked before the first acknowledgement (RFC 9000 A.4: "the first ten").
+    /// How many packets are marked before the first acknowledgement (RFC 9000 A.4).
     const TESTING: u64 = 10;
 
     pub(crate) const fn new(is_on: bool) -> Self {
@@ -95,8 +95,8 @@ impl EcnValidation {
             return EcnSignal::None;
         };
         // "ECN validation also fails if the sum of the increase in ECT(0) and ECN-CE counts is less than the number of
-        // newly acknowledged packets that were originally sent with an ECT(0) marking", "or if the count exceeds" what
-        // was sent.
+        // newly acknowledged packets that were originally sent with an ECT(0) marking." It may fail, and here does, if
+        // more are counted than were sent.
         let told = ect0.saturating_add(ce);
         if ect1 > 0 || told < newly_marked || told > self.marked {
             self.state = State::Failed;

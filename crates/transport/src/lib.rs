@@ -18,14 +18,14 @@
 //!
 //! # Rules for an owner
 //!
-//! - After each call, and after each new datagram in its queue, it calls [`Transport::poll_transmit`] until that returns
-//!   `None`, and [`Transport::handle_timeout`] at [`Transport::next_timeout`].
-//! - It tells when packets may leave at all ([`Transport::set_may_send`]): addresses are validated by the QUIC connection.
+//! - After each call, and after each new datagram in its queue, it calls [`Transport::poll_transmit`] until that
+//!   returns `None`, and [`Transport::handle_timeout`] at [`Transport::next_timeout`].
+//! - It tells when packets may leave at all ([`Transport::set_may_send`]): the QUIC connection validates addresses.
 //! - When [`Transport::closed`] has a reason, it sends datagrams in another form. All fates have been told.
 //! - Datagrams that are larger than [`Transport::datagram_max`] never leave; it takes them out of its queue.
 //!
-//! No packet is allocated for: datagrams are written into the buffer of the batch and encrypted there, and are decrypted
-//! in the buffer that they came in.
+//! No packet is allocated for: datagrams are written into the buffer of the batch and encrypted there, and are
+//! decrypted in the buffer that they came in.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! How late a packet may be before it is lost: the thresholds of RFC 9002 §6.1, which learn from losses that were none,
-//! as the reordering window of RACK does ([RFC 8985 §6.2]).
+//! How late a packet may be before it is lost: the thresholds of RFC 9002 §6.1, which learn from losses that were
+//! none, as the reordering window of RACK does ([RFC 8985 §6.2]).
 //!
 //! [RFC 8985 §6.2]: https://www.rfc-editor.org/rfc/rfc8985#section-6.2
 
@@ -29,7 +29,7 @@ impl Reordering {
     /// The window is bounded by the smoothed RTT, so that more quarters have no effect.
     const QUARTERS_MAX: u32 = 64;
 
-    /// RFC 8985 §6.2: "for 16 loss recoveries".
+    /// RFC 8985 §6.2: what was learnt persists for 16 recoveries.
     const PERSIST: u32 = 16;
 
     pub(crate) const fn new() -> Self {
@@ -45,8 +45,8 @@ impl Reordering {
         (longer + window).max(GRANULARITY)
     }
 
-    /// A lost packet was acknowledged, `distance` packets before the largest in the same ACK frame. `next_number` is that
-    /// of the next packet.
+    /// A lost packet was acknowledged, `distance` packets before the largest in the same ACK frame. `next_number` is
+    /// that of the next packet.
     pub(crate) fn on_spurious_loss(&mut self, number: u64, distance: u64, next_number: u64) {
         self.packets = self.packets.max(distance + 1).min(Self::PACKET_THRESHOLD_MAX);
         self.persist = Self::PERSIST;

@@ -109,7 +109,7 @@ impl SentPackets {
         self.packets.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Where the tags of the next packet begin. Tags are pushed before their packet.
+    /// Appends a tag of the next packet, which is pushed after its tags.
     pub(crate) fn push_tag(&mut self, tag: Tag) {
         self.tags.push_back(tag);
     }
@@ -131,8 +131,8 @@ impl SentPackets {
         self.tags.range(start..start + usize::from(packet.tags)).copied()
     }
 
-    /// Forgets the oldest packets of which nothing more will be heard: those that are done, and lost ones that were sent
-    /// before `late`.
+    /// Forgets the oldest packets of which nothing more will be heard: those that are done, and lost ones that were
+    /// sent before `late`.
     pub(crate) fn forget(&mut self, late: Option<Instant>) {
         while let Some(packet) = self.packets.front() {
             let is_late = || late.is_some_and(|late| packet.sent < late);

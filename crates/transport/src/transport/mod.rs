@@ -32,7 +32,8 @@ pub struct Config {
     pub controller: ControllerConfig,
     /// What controllers hear from segments of the path.
     pub feedback: Feedback,
-    /// The largest packet in bytes of UDP payload: that of the QUIC connection. One below [`PACKET_SIZE_MIN`] becomes it.
+    /// The largest packet in bytes of UDP payload: that of the QUIC connection. One below [`PACKET_SIZE_MIN`] becomes
+    /// it.
     pub packet_size: u16,
     /// The RTT until there is a sample: that of the QUIC connection, or 333 ms (RFC 9002 §6.2.2, `kInitialRtt`).
     pub initial_rtt: Duration,
@@ -93,8 +94,9 @@ pub struct Counts {
 /// One end of a sealed transport: a pure state machine.
 ///
 /// Its owner gives it received packets ([`handle_packet`](Self::handle_packet)) and the time
-/// ([`handle_timeout`](Self::handle_timeout) at [`next_timeout`](Self::next_timeout)), and after each of these and after
-/// each new datagram in its queue asks for packets until there are none ([`poll_transmit`](Self::poll_transmit)).
+/// ([`handle_timeout`](Self::handle_timeout) at [`next_timeout`](Self::next_timeout)). After each of these, and after
+/// each new datagram in its queue, it asks for packets until there are none
+/// ([`poll_transmit`](Self::poll_transmit)).
 #[derive(Debug)]
 pub struct Transport<P> {
     protection: P,

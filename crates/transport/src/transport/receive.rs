@@ -48,8 +48,8 @@ struct Contents<'a> {
 }
 
 impl<P: Protection> Transport<P> {
-    /// Takes a received packet, a whole UDP payload, which is decrypted in place. `ecn`: its codepoint in the IP header.
-    /// Returns the datagrams in it.
+    /// Takes a received packet, a whole UDP payload, which is decrypted in place. `ecn`: its codepoint in the IP
+    /// header. Returns the datagrams in it.
     ///
     /// # Errors
     ///
@@ -78,8 +78,8 @@ impl<P: Protection> Transport<P> {
         let contents = match self.read(plaintext) {
             Ok(contents) => contents,
             Err(violation) => {
-                // RFC 9000 §11.1: "Errors that result in the connection being unusable, such as an obvious violation of
-                // protocol semantics [...] MUST be signaled": the owner does that on the QUIC connection.
+                // RFC 9000 §11.1: an obvious violation of the protocol "MUST be signaled using a CONNECTION_CLOSE
+                // frame". The owner does that on the QUIC connection.
                 self.close(violation.into(), fates);
                 return Err(violation.into());
             }

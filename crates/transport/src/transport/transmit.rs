@@ -23,8 +23,8 @@ const ROOM_MIN: usize = 32;
 /// on.
 const PADDING_SHARE: usize = 32;
 
-/// An ACK frame with more ranges than this has a PING beside it, once in an RTT. When it is acknowledged, old ranges are
-/// forgotten (RFC 9000 §13.2.4).
+/// An ACK frame that leaves alone with more ranges than this has a PING beside it, once in an RTT. When it is
+/// acknowledged, old ranges are forgotten (RFC 9000 §13.2.4).
 const RANGES_WITHOUT_PING: usize = 8;
 
 /// The least time between such PINGs.
