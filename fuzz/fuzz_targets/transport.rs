@@ -1,5 +1,5 @@
-//! A sealed transport and a peer that has the keys. The model and its promises are in `tandem_transport::model`, where a
-//! property test runs them too.
+//! A sealed transport and a peer that has the keys. The model and its promises are in `tandem_transport::model`, where
+//! a property test runs them too.
 
 #![no_main]
 

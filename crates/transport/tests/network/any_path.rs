@@ -61,8 +61,6 @@ fn controller() -> impl Strategy<Value = ControllerName> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
     #[test]
     fn fates_are_told_once_and_are_true(
         controller in controller(),
