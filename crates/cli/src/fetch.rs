@@ -9,7 +9,7 @@ use tandem_node::{
     error::ClientError,
     node::{Event, FetchReport},
 };
-use tandem_server::process::Signals;
+use tandem_server::{pause::PauseSetting, process::Signals};
 use tokio::sync::oneshot;
 use tracing::info;
 
@@ -28,6 +28,7 @@ pub(crate) async fn fetch(
     download: &mut Download,
     progress: &impl Progress,
     (patience, signals): (&mut Patience, &mut Signals),
+    pause: PauseSetting,
 ) -> Result<FetchReport, TransferError> {
     patience.restart(clock::now());
     let (give_up, end_of_patience) = oneshot::channel();
@@ -41,7 +42,7 @@ pub(crate) async fn fetch(
         report: None,
         end: None,
     };
-    let options = DriverOptions { tick: Some(LOOK), ..DriverOptions::default() };
+    let options = DriverOptions { tick: Some(LOOK), pause: pause.0, ..DriverOptions::default() };
     let mut reason = None;
     let shutdown = async {
         tokio::select! {

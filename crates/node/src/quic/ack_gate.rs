@@ -64,7 +64,11 @@ const AFTER_A_GAP: u64 = 4;
 /// Decides when a connection is asked for packets.
 #[derive(Debug)]
 pub(super) struct AckGate {
+    /// The wait that was asked for. `None`: only that of [`Haste`].
     policy: Option<AckPolicy>,
+    /// Whether each acknowledgement is sent at once.
+    is_off: bool,
+    fast: Haste,
     /// Packets with data that have arrived, up to [`AT_ONCE`].
     arrived: u64,
     /// How many of the next packets with data are acknowledged without a wait, after a gap.
@@ -77,10 +81,74 @@ pub(super) struct AckGate {
     until: Option<Instant>,
 }
 
+/// Whether packets come so fast that acknowledging every second one costs both ends more than it tells the sender.
+#[derive(Debug, Default)]
+struct Haste {
+    /// When the present window began, and how many packets with data have come in it.
+    window: Option<(Instant, u64)>,
+    /// Packets in a millisecond, in the last window.
+    per_ms: u64,
+    /// How many of the next packets are acknowledged as when packets come slowly.
+    at_once: u64,
+    /// How many will be, when the next wait was in vain.
+    penalty: u64,
+}
+
+fn env(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
+}
+static PACKETS: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| env("T_ACKS", 16));
+static WAIT_US: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| env("T_WAIT", 2000));
+static FAST: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| env("T_FAST", 4));
+
+impl Haste {
+    /// The time over which packets are counted.
+    const WINDOW: Duration = Duration::from_millis(8);
+    /// The least and the largest penalty.
+    const PENALTY: RangeInclusive<u64> = 64..=4096;
+
+    fn on_arrived(&mut self, now: Instant, packets: u64) {
+        let (began, count) = self.window.get_or_insert((now, 0));
+        let elapsed = now.saturating_duration_since(*began);
+        if elapsed >= Self::WINDOW {
+            let per_ms = u128::from(*count) * 1_000_000 / elapsed.as_nanos().max(1);
+            self.per_ms = u64::try_from(per_ms).unwrap_or(u64::MAX);
+            (*began, *count) = (now, 0);
+        }
+        *count += packets;
+        self.at_once = self.at_once.saturating_sub(packets);
+    }
+
+    fn is_fast(&self) -> bool {
+        self.per_ms >= *FAST && self.at_once == 0
+    }
+
+    /// Notes that an acknowledgement was sent because time was over, after this number of packets.
+    fn on_expired(&mut self, packets: u64) {
+        let expected = self.per_ms * *WAIT_US / 1000;
+        if packets * 2 < expected.min(*PACKETS) {
+            self.at_once = self.penalty.max(*Self::PENALTY.start());
+            self.penalty = (self.at_once * 2).min(*Self::PENALTY.end());
+        }
+    }
+
+    fn on_enough(&mut self) {
+        self.penalty -= self.penalty / 16;
+    }
+}
+
 impl AckGate {
     pub(super) fn new(policy: Option<AckPolicy>) -> Self {
-        let policy = policy.filter(|policy| policy.is_on());
-        Self { policy, arrived: 0, hurry: 0, unacknowledged: 0, is_open: true, until: None }
+        Self {
+            is_off: *PACKETS == 0 || policy.is_some_and(|policy| !policy.is_on()),
+            policy,
+            fast: Haste::default(),
+            arrived: 0,
+            hurry: 0,
+            unacknowledged: 0,
+            is_open: true,
+            until: None,
+        }
     }
 
     /// Notes that the connection has something to send.
@@ -89,10 +157,13 @@ impl AckGate {
     }
 
     /// Notes that the connection had nothing more to send. `has_acked`: it sent an ACK frame before.
-    pub(super) const fn close(&mut self, has_acked: bool) {
+    pub(super) fn close(&mut self, now: Instant, has_acked: bool) {
         self.is_open = false;
-        self.until = None;
+        let is_over = self.until.take().is_some_and(|until| until <= now);
         if has_acked {
+            if is_over {
+                self.fast.on_expired(self.unacknowledged);
+            }
             self.unacknowledged = 0;
         }
     }
@@ -115,7 +186,10 @@ impl AckGate {
         may_send: bool,
         smoothed_rtt: Duration,
     ) {
-        let Some(policy) = self.policy else { return self.open() };
+        if self.is_off {
+            return self.open();
+        }
+        self.fast.on_arrived(now, arrived.with_data);
         self.arrived = AT_ONCE.min(self.arrived + arrived.with_data);
         self.unacknowledged += arrived.with_data;
         if arrived.is_out_of_order {
@@ -123,12 +197,22 @@ impl AckGate {
         }
         let is_hurried = self.hurry > 0;
         self.hurry = self.hurry.saturating_sub(arrived.with_data);
-        let is_due = is_hurried || self.unacknowledged >= u64::from(policy.threshold);
+        let mut policy = self.policy.map(|policy| {
+            (smoothed_rtt.mul_f64(policy.delay.as_f64()), u64::from(policy.threshold))
+        });
+        if self.fast.is_fast() {
+            let (delay, threshold) = policy.unwrap_or_default();
+            policy = Some((delay.max(Duration::from_micros(*WAIT_US)), threshold.max(*PACKETS)));
+        }
+        let Some((delay, threshold)) = policy else { return self.open() };
+        let is_due = is_hurried || self.unacknowledged >= threshold;
+        if is_due && !is_hurried {
+            self.fast.on_enough();
+        }
         if self.arrived < AT_ONCE || arrived.is_urgent || may_send || is_due {
             return self.open();
         }
         if arrived.with_data > 0 {
-            let delay = smoothed_rtt.mul_f64(policy.delay.as_f64());
             self.until.get_or_insert(now + delay);
         }
     }

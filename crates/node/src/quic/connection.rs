@@ -540,7 +540,7 @@ impl Connection {
             self.slices = passage.slices(now, (payloads, transmit.segment_size), size_max);
         }
         if transmit.is_none() {
-            self.acks.close(self.hooks.observer.lock().take_has_acked());
+            self.acks.close(now, self.hooks.observer.lock().take_has_acked());
         }
         let mut transmit = from_noq(&transmit?);
         if self.is_client && self.awaits.is_none() && self.hooks.observer.lock().take_has_elicited()

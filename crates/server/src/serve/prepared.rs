@@ -120,7 +120,9 @@ impl<'a, R: Role> Prepared<'a, R> {
             let (node, site) = role.node(config, &self.tls, (transport, limits.clone()))?;
             let listener = Some(listener);
             let default = DriverOptions::default();
-            let options = DriverOptions { listener, site, grace, memory_in_use, tick, ..default };
+            let pause = setup.transport.pause.0;
+            let options =
+                DriverOptions { listener, site, grace, memory_in_use, tick, pause, ..default };
             nodes.push((node, options));
         }
         Ok((nodes, address))
