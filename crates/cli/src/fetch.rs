@@ -3,7 +3,9 @@
 use std::{io, time::Instant};
 
 use bytes::Bytes;
-use tandem_net::{Application, DriveError, DriverOptions, DriverStats, clock, driver};
+use tandem_net::{
+    Application, DriveError, DriverOptions, DriverStats, SocketOptions, clock, driver,
+};
 use tandem_node::{
     Client,
     error::ClientError,
@@ -42,7 +44,9 @@ pub(crate) async fn fetch(
         report: None,
         end: None,
     };
-    let options = DriverOptions { tick: Some(LOOK), pause: pause.0, ..DriverOptions::default() };
+    let socket = SocketOptions { reuses_memory: false, ..SocketOptions::default() };
+    let (tick, pause) = (Some(LOOK), pause.0);
+    let options = DriverOptions { socket, tick, pause, ..DriverOptions::default() };
     let mut reason = None;
     let shutdown = async {
         tokio::select! {

@@ -194,6 +194,9 @@ impl Requests {
 
     /// Appends the answers that have arrived to `inputs`.
     pub(crate) fn poll_answers(&mut self, context: &mut Context<'_>, inputs: &mut Vec<Input>) {
+        if self.in_flight.is_empty() && self.parts.1.is_empty() {
+            return; // this is asked at each wake-up, and mostly there is no request
+        }
         let mut last = Vec::new();
         while let Poll::Ready(Some(answer)) = self.in_flight.poll_next_unpin(context) {
             last.extend(self.input(answer));

@@ -147,6 +147,9 @@ impl Exchanges {
 
     /// Appends what has been told to `inputs`.
     pub(crate) fn poll_told(&mut self, context: &mut Context<'_>, inputs: &mut Vec<Input>) {
+        if self.tasks.is_empty() && self.telling.is_empty() {
+            return; // this is asked at each wake-up, and mostly there is no exchange
+        }
         while let Poll::Ready(Some(told)) = self.telling.poll_recv(context) {
             inputs.push(Input::Upstream(told));
         }

@@ -7,8 +7,8 @@
 //!   that an idle one has none: it takes about 1 kB with what tokio keeps.
 //! - *Writing.* What the node writes is collected for each connection, and is written with one system
 //!   call for many pieces whenever the driver sends its datagrams. The node is told the sum of the
-//!   bytes that the operating system took. The rest waits until the socket is writable. Its amount
-//!   is the node's decision.
+//!   bytes that the operating system took, at once if they are many, or else with the next input. The rest waits until
+//!   the socket is writable. Its amount is the node's decision.
 //! - *Failures.* A connection that was reset fails at the next read or write, after everything that
 //!   arrived before was read. If the node does neither, a check every few seconds finds the failure.
 //! - *The end.* A connection that the node closes ends in the background; see `closing`.
@@ -56,6 +56,10 @@ use crate::{
 /// The largest number of bytes of one read, whatever the node asks for.
 const READ_BYTES_MAX: usize = 256 * 1024;
 
+/// With fewer bytes that were written, the driver waits for something else before it tells the node, which saves a
+/// round of work for each small answer. This is less than what a node gives a connection before it waits for room.
+const WRITTEN_MUCH: usize = 64 * 1024;
+
 /// The pause after a failed `accept`. The usual cause is that the process has no descriptor left,
 /// and the connection that waits would cause the same error again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -78,6 +82,8 @@ pub(crate) struct Tcp {
     unsent: Vec<TcpId>,
     /// The connections of which the node is told next how much was written.
     written: Vec<TcpId>,
+    /// Whether one of them has written so much that the node is told before anything else happens.
+    has_written_much: bool,
     /// What the node is told next.
     answers: Vec<TcpInput>,
     scratch: Scratch,
@@ -160,7 +166,7 @@ impl Tcp {
 
     /// Returns whether [`Self::serve`] has something to do.
     pub(crate) fn has_work(&self) -> bool {
-        self.has_ready() || !self.written.is_empty() || !self.answers.is_empty()
+        self.has_ready() || self.has_written_much || !self.answers.is_empty()
     }
 
     /// Returns when [`Self::on_time`] has something to do.
@@ -212,6 +218,7 @@ impl Tcp {
                 }
             }
         }
+        self.has_written_much = false;
         for tcp in self.written.drain(..) {
             if let Some(entry) = self.connections.get_mut(&tcp)
                 && entry.written > 0
@@ -394,6 +401,7 @@ impl Tcp {
         if was_told && entry.written > 0 {
             self.written.push(tcp);
         }
+        self.has_written_much |= entry.written >= WRITTEN_MUCH;
         self.forget_if_done(tcp);
     }
 

@@ -126,6 +126,21 @@ fn users_are_read_in_turns_however_many_connections_they_have() {
 }
 
 #[test]
+fn a_node_is_told_at_once_of_many_bytes_and_later_of_few() {
+    block_on(async {
+        for (len, is_work) in [(100, false), (WRITTEN_MUCH, true)] {
+            let mut host = Host::default();
+            let _stream = host.connect(TCP).await;
+            host.perform([TcpOutput::Write { tcp: TCP, data: vec![7; len].into() }]);
+            assert_eq!(host.tcp.has_work(), is_work, "{len} bytes");
+            host.tcp.serve(1, &mut host.stats, |input| host.inputs.push(format!("{input:?}")));
+            assert_eq!(host.inputs, [format!("Written {{ tcp: TcpId(1), bytes: {len} }}")]);
+            assert!(!host.tcp.has_work());
+        }
+    });
+}
+
+#[test]
 fn there_are_no_checks_while_the_node_reads() {
     block_on(async {
         let mut host = Host::default();

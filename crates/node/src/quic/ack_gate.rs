@@ -64,11 +64,11 @@ const AFTER_A_GAP: u64 = 4;
 /// Decides when a connection is asked for packets.
 #[derive(Debug)]
 pub(super) struct AckGate {
-    /// The wait that was asked for. `None`: only that of [`Haste`].
+    /// The wait that was asked for, at any rate of packets.
     policy: Option<AckPolicy>,
-    /// Whether each acknowledgement is sent at once.
+    /// Whether each acknowledgement is sent at once, because that was asked for.
     is_off: bool,
-    fast: Haste,
+    flood: Flood,
     /// Packets with data that have arrived, up to [`AT_ONCE`].
     arrived: u64,
     /// How many of the next packets with data are acknowledged without a wait, after a gap.
@@ -81,37 +81,50 @@ pub(super) struct AckGate {
     until: Option<Instant>,
 }
 
-/// Whether packets come so fast that acknowledging every second one costs both ends more than it tells the sender.
+/// Whether packets come so fast that an acknowledgement for every second one would cost both ends more than it tells
+/// the sender. It wakes the sender, which costs about as much CPU time as to carry a packet.
+///
+/// A sender with a small window may wait for the acknowledgement instead of sending the packets that end the wait.
+/// Then the wait ends with time, after fewer packets than the rate lets expect, and the next packets are acknowledged
+/// at once: [`Self::AT_ONCE_LEAST`] of them, and twice as many each time that it happens again.
 #[derive(Debug, Default)]
-struct Haste {
+struct Flood {
     /// When the present window began, and how many packets with data have come in it.
     window: Option<(Instant, u64)>,
     /// Packets in a millisecond, in the last window.
     per_ms: u64,
-    /// How many of the next packets are acknowledged as when packets come slowly.
+    /// How many of the next packets are acknowledged at once.
     at_once: u64,
-    /// How many will be, when the next wait was in vain.
+    /// How many will be when the next wait is in vain.
     penalty: u64,
 }
 
-fn env(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
-}
-static PACKETS: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| env("T_ACKS", 16));
-static WAIT_US: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| env("T_WAIT", 2000));
-static FAST: std::sync::LazyLock<u64> = std::sync::LazyLock::new(|| env("T_FAST", 4));
-
-impl Haste {
+impl Flood {
     /// The time over which packets are counted.
     const WINDOW: Duration = Duration::from_millis(8);
-    /// The least and the largest penalty.
-    const PENALTY: RangeInclusive<u64> = 64..=4096;
+
+    /// From this rate on acknowledgements wait: 48 Mbit/s in packets of 1500 bytes. Below it, they are so few that
+    /// they cost little.
+    const PER_MS: u64 = 4;
+
+    /// The number of packets after which an acknowledgement waits no longer. They come within the wait from a rate of
+    /// 8 in a millisecond on.
+    const THRESHOLD: u64 = 16;
+
+    /// The longest wait.
+    const DELAY: Duration = Duration::from_millis(2);
+
+    /// How many packets are acknowledged at once after the first wait in vain.
+    const AT_ONCE_LEAST: u64 = 64;
+
+    /// The most, with which a wait of 2 ms is a small part of the time.
+    const AT_ONCE_MOST: u64 = 4096;
 
     fn on_arrived(&mut self, now: Instant, packets: u64) {
         let (began, count) = self.window.get_or_insert((now, 0));
         let elapsed = now.saturating_duration_since(*began);
         if elapsed >= Self::WINDOW {
-            let per_ms = u128::from(*count) * 1_000_000 / elapsed.as_nanos().max(1);
+            let per_ms = u128::from(*count) * 1_000_000 / elapsed.as_nanos();
             self.per_ms = u64::try_from(per_ms).unwrap_or(u64::MAX);
             (*began, *count) = (now, 0);
         }
@@ -119,30 +132,32 @@ impl Haste {
         self.at_once = self.at_once.saturating_sub(packets);
     }
 
-    fn is_fast(&self) -> bool {
-        self.per_ms >= *FAST && self.at_once == 0
+    /// The wait and the number of packets that end it, while packets come fast.
+    fn wait(&self) -> Option<(Duration, u64)> {
+        (self.per_ms >= Self::PER_MS && self.at_once == 0).then_some((Self::DELAY, Self::THRESHOLD))
     }
 
-    /// Notes that an acknowledgement was sent because time was over, after this number of packets.
+    /// Notes that time has ended a wait after this number of packets.
     fn on_expired(&mut self, packets: u64) {
-        let expected = self.per_ms * *WAIT_US / 1000;
-        if packets * 2 < expected.min(*PACKETS) {
-            self.at_once = self.penalty.max(*Self::PENALTY.start());
-            self.penalty = (self.at_once * 2).min(*Self::PENALTY.end());
+        let expected = Self::THRESHOLD.min(self.per_ms * 2);
+        if packets * 2 < expected {
+            self.at_once = self.penalty.max(Self::AT_ONCE_LEAST);
+            self.penalty = Self::AT_ONCE_MOST.min(self.at_once * 2);
         }
     }
 
+    /// Notes that packets have ended a wait.
     fn on_enough(&mut self) {
-        self.penalty -= self.penalty / 16;
+        self.penalty -= self.penalty.div_ceil(16);
     }
 }
 
 impl AckGate {
     pub(super) fn new(policy: Option<AckPolicy>) -> Self {
         Self {
-            is_off: *PACKETS == 0 || policy.is_some_and(|policy| !policy.is_on()),
+            is_off: policy.is_some_and(|policy| !policy.is_on()),
             policy,
-            fast: Haste::default(),
+            flood: Flood::default(),
             arrived: 0,
             hurry: 0,
             unacknowledged: 0,
@@ -162,7 +177,7 @@ impl AckGate {
         let is_over = self.until.take().is_some_and(|until| until <= now);
         if has_acked {
             if is_over {
-                self.fast.on_expired(self.unacknowledged);
+                self.flood.on_expired(self.unacknowledged);
             }
             self.unacknowledged = 0;
         }
@@ -189,7 +204,7 @@ impl AckGate {
         if self.is_off {
             return self.open();
         }
-        self.fast.on_arrived(now, arrived.with_data);
+        self.flood.on_arrived(now, arrived.with_data);
         self.arrived = AT_ONCE.min(self.arrived + arrived.with_data);
         self.unacknowledged += arrived.with_data;
         if arrived.is_out_of_order {
@@ -197,18 +212,21 @@ impl AckGate {
         }
         let is_hurried = self.hurry > 0;
         self.hurry = self.hurry.saturating_sub(arrived.with_data);
-        let mut policy = self.policy.map(|policy| {
+        let asked_for = self.policy.map(|policy| {
             (smoothed_rtt.mul_f64(policy.delay.as_f64()), u64::from(policy.threshold))
         });
-        if self.fast.is_fast() {
-            let (delay, threshold) = policy.unwrap_or_default();
-            policy = Some((delay.max(Duration::from_micros(*WAIT_US)), threshold.max(*PACKETS)));
+        let wait = match (asked_for, self.flood.wait()) {
+            (Some(asked_for), Some(flood)) => {
+                Some((asked_for.0.max(flood.0), asked_for.1.max(flood.1)))
+            }
+            (asked_for, flood) => asked_for.or(flood),
+        };
+        let Some((delay, threshold)) = wait else { return self.open() };
+        let is_enough = self.unacknowledged >= threshold;
+        if is_enough {
+            self.flood.on_enough();
         }
-        let Some((delay, threshold)) = policy else { return self.open() };
-        let is_due = is_hurried || self.unacknowledged >= threshold;
-        if is_due && !is_hurried {
-            self.fast.on_enough();
-        }
+        let is_due = is_hurried || is_enough;
         if self.arrived < AT_ONCE || arrived.is_urgent || may_send || is_due {
             return self.open();
         }
@@ -234,7 +252,7 @@ mod tests {
             assert!(!gate.holds(test_start()), "nothing waits at the start of a connection");
             gate.on_arrived(test_start(), &DATA, false, RTT);
         }
-        gate.close(true);
+        gate.close(test_start(), true);
         gate
     }
 
@@ -246,7 +264,7 @@ mod tests {
         gate.on_arrived(now + ms(3), &DATA, false, RTT);
         assert_eq!(gate.next_timeout(), Some(now + ms(10)));
         assert!(gate.holds(now + ms(9)) && !gate.holds(now + ms(10)));
-        gate.close(true);
+        gate.close(test_start(), true);
         assert_eq!(gate.next_timeout(), None);
     }
 
@@ -258,7 +276,7 @@ mod tests {
             gate.on_arrived(now, &DATA, false, RTT);
             assert_eq!(gate.holds(now), held);
         }
-        gate.close(true);
+        gate.close(test_start(), true);
         gate.on_arrived(now, &DATA, false, RTT);
         assert!(gate.holds(now), "the count begins again with each ACK frame");
     }
@@ -276,7 +294,7 @@ mod tests {
                 let acks = Arrived { with_data: 0, has_acks: true, ..DATA };
                 gate.on_arrived(now, &acks, true, RTT);
             }),
-            ("all is sent", |gate, _| gate.close(false)),
+            ("all is sent", |gate, _| gate.close(test_start(), false)),
         ];
         for (what, change) in changes {
             let mut gate = gate(100);
@@ -294,25 +312,79 @@ mod tests {
         gate.on_arrived(now, &Arrived { is_out_of_order: true, ..DATA }, false, RTT);
         for _ in 0..3 {
             assert!(!gate.holds(now));
-            gate.close(true);
+            gate.close(test_start(), true);
             gate.on_arrived(now, &DATA, false, RTT);
         }
         assert!(!gate.holds(now));
-        gate.close(true);
+        gate.close(test_start(), true);
         gate.on_arrived(now, &DATA, false, RTT);
         assert!(gate.holds(now), "the packet after these waits again");
     }
 
-    #[test]
-    fn without_a_policy_nothing_waits() {
-        let off = AckPolicy::TUNNEL.chosen(Some(Ratio::ZERO), None);
-        for policy in [None, off] {
-            let mut gate = AckGate::new(policy);
-            for _ in 0..300 {
-                gate.on_arrived(test_start(), &DATA, false, RTT);
-                assert!(!gate.holds(test_start()));
-                gate.close(false);
+    /// Gives a gate packets that come evenly after others. Returns how many ACK frames of the last hundred
+    /// packets it lets pass at once, and how many when time is over.
+    fn acknowledged(gate: &mut AckGate, spacing: Duration) -> (u32, u32) {
+        let (mut now, mut at_once, mut by_time) = (test_start(), 0, 0);
+        for packet in 0..1100 {
+            if packet == 1000 {
+                (at_once, by_time) = (0, 0);
+            }
+            let next = now + spacing;
+            if let Some(until) = gate.next_timeout().filter(|until| *until < next) {
+                assert!(!gate.holds(until));
+                gate.close(until, true);
+                by_time += 1;
+            }
+            now = next;
+            gate.on_arrived(now, &DATA, false, RTT);
+            if !gate.holds(now) {
+                gate.close(now, true);
+                at_once += 1;
             }
         }
+        (at_once, by_time)
+    }
+
+    #[test]
+    fn of_fast_packets_every_sixteenth_is_acknowledged() {
+        let off = AckPolicy::TUNNEL.chosen(Some(Ratio::ZERO), None);
+        let us = Duration::from_micros;
+        for (policy, spacing, expected, why) in [
+            (None, us(20), (6..=7, 0..=0), "50 packets/ms: each 16th of 100"),
+            (None, us(100), (6..=7, 0..=0), "10 packets/ms: each 16th of 100"),
+            (None, us(220), (0..=0, 10..=11), "4.5 packets/ms: each after 2 ms"),
+            (None, us(300), (100..=100, 0..=0), "3.3 packets/ms: nothing waits"),
+            (off, us(20), (100..=100, 0..=0), "nothing is to wait"),
+        ] {
+            let mut gate = AckGate::new(policy);
+            let (at_once, by_time) = acknowledged(&mut gate, spacing);
+            assert!(
+                expected.0.contains(&at_once) && expected.1.contains(&by_time),
+                "{why}: {at_once}, {by_time}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sender_that_waits_for_acknowledgements_is_held_up_seldom() {
+        let (mut now, mut waits, mut packets) = (test_start(), 0_u32, 0_u32);
+        let mut gate = AckGate::new(None);
+        while packets < 20_000 {
+            // It has a window of ten packets, and sends one each 20 us until it is full.
+            for _ in 0..10 {
+                now += Duration::from_micros(20);
+                packets += 1;
+                gate.on_arrived(now, &DATA, false, RTT);
+                if !gate.holds(now) {
+                    gate.close(now, true);
+                }
+            }
+            if let Some(until) = gate.next_timeout() {
+                waits += 1;
+                now = until;
+                gate.close(now, true);
+            }
+        }
+        assert!((1..=20).contains(&waits), "{waits}");
     }
 }

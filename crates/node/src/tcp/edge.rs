@@ -62,7 +62,7 @@ pub enum TcpOutput {
         max: usize,
     },
     /// Write to a connection, after everything that was written before. [`TcpInput::Written`] is the
-    /// answer, once the operating system has taken the bytes.
+    /// answer, once the operating system has taken the bytes. If they are few, it may wait for the next other input.
     Write {
         /// The connection.
         tcp: TcpId,

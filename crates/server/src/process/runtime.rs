@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr};
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tandem_net::{DriveError, Finished};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -53,17 +54,11 @@ impl Signals {
 
     /// Completes with each one that comes.
     pub async fn next(&mut self) {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = hangup => {}
-        }
+        let signals = [Some(&mut self.interrupt), Some(&mut self.terminate), self.hangup.as_mut()];
+        // A driver asks for signals each time it wakes up. These futures are asked only when one of them wakes it.
+        let mut came: FuturesUnordered<_> =
+            signals.into_iter().flatten().map(Signal::recv).collect();
+        came.next().await;
     }
 }
 

@@ -11,7 +11,6 @@ use std::{
 };
 
 use super::PacketContents;
-use crate::impossible::impossible;
 use crate::stats::Overhead;
 
 /// The headers of IPv4 and UDP in bytes.
@@ -22,12 +21,12 @@ const REMEMBERED_MAX: usize = 4096;
 
 /// The last bytes of an encrypted packet, which no other packet shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Tag([u8; 16]);
+pub(crate) struct Tag(u128);
 
 impl Tag {
     /// The tag at the end of a packet. A packet without one matches no other.
     pub(crate) fn of(packet: &[u8]) -> Self {
-        packet.last_chunk().copied().map(Self).unwrap_or_default()
+        packet.last_chunk().map_or_else(Self::default, |tag| Self(u128::from_be_bytes(*tag)))
     }
 }
 
@@ -43,17 +42,17 @@ struct Class {
 }
 
 /// A packet on one layer.
-#[derive(Clone, Debug)]
-pub(super) struct LayerPacket {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LayerPacket<'a> {
     pub(super) tag: Tag,
     /// The bytes of the whole packet.
     pub(super) size: u64,
     pub(super) contents: PacketContents,
     /// The packets in its DATAGRAM frames.
-    pub(super) inner: Vec<Tag>,
+    pub(super) inner: &'a [Tag],
 }
 
-impl LayerPacket {
+impl LayerPacket<'_> {
     /// The class of the packet without what is inside.
     fn own_class(&self, is_end_to_end: bool) -> Class {
         let is_ack_only = !self.contents.has_stream && !self.contents.has_others;
@@ -111,26 +110,70 @@ impl<T> Recent<T> {
         }
     }
 
-    fn remove(&mut self, tag: Tag) -> Option<T> {
-        self.entries.remove(&tag)
-    }
-
     fn get(&self, tag: Tag) -> Option<&T> {
         self.entries.get(&tag)
-    }
-
-    fn get_mut(&mut self, tag: Tag) -> Option<&mut T> {
-        self.entries.get_mut(&tag)
     }
 }
 
 /// A received packet of which some inner packets have not been decrypted yet.
 #[derive(Debug)]
 struct Open {
+    tag: Tag,
     class: Class,
     size: u64,
     is_outermost: bool,
     missing: usize,
+}
+
+/// Received packets that are open, by numbers in the order in which they came, and what is inside them.
+#[derive(Debug, Default)]
+struct OpenPackets {
+    packets: VecDeque<Option<Open>>,
+    /// The number of the first one.
+    first: u64,
+    /// What is inside and has not been decrypted, with the number of the packet around it. Packets are decrypted in the
+    /// order in which they came, but for a few. Reports on the tunnel are never decrypted.
+    inside: VecDeque<(Tag, u64)>,
+}
+
+impl OpenPackets {
+    /// Adds a packet with these packets inside.
+    fn push(&mut self, packet: Open, inside: &[Tag]) {
+        if self.packets.len() >= REMEMBERED_MAX {
+            self.pop_front();
+        }
+        let number = self.first + self.packets.len() as u64;
+        self.packets.push_back(Some(packet));
+        self.inside.extend(inside.iter().map(|tag| (*tag, number)));
+        while self.inside.len() > REMEMBERED_MAX
+            || self.inside.front().is_some_and(|(_, number)| *number < self.first)
+        {
+            self.inside.pop_front();
+        }
+    }
+
+    fn pop_front(&mut self) {
+        self.first += self.packets.pop_front().map_or(0, |_| 1);
+    }
+
+    /// Notes what a packet contains. Returns the packet around it, if everything is known of that now.
+    fn close(&mut self, packet: &Open) -> Option<Open> {
+        let place = self.inside.iter().position(|(tag, _)| *tag == packet.tag)?;
+        let (_, number) = self.inside.remove(place)?; // `None`: the packet around it came first
+        let place = usize::try_from(number.checked_sub(self.first)?).ok()?; // `None`: it is forgotten
+        let around = self.packets.get_mut(place)?;
+        let open = around.as_mut()?;
+        open.class.add(Some(packet.class));
+        open.missing = open.missing.saturating_sub(1);
+        if open.missing > 0 {
+            return None;
+        }
+        let closed = around.take();
+        while self.packets.front().is_some_and(Option::is_none) {
+            self.pop_front();
+        }
+        closed
+    }
 }
 
 /// The account of a chain, which the observers of its connections keep together. Clones share it.
@@ -143,9 +186,7 @@ struct LayerAccount {
     /// What was sent on inner layers, for the packets around it.
     sent: Recent<Class>,
     /// Received packets with others inside that have not been decrypted.
-    open: Recent<Open>,
-    /// The packet around each of those others.
-    around: Recent<Tag>,
+    open: OpenPackets,
 }
 
 /// The place of a connection in a chain.
@@ -198,14 +239,11 @@ impl Layer {
     /// this tag and size. The packet inside has not been decrypted yet.
     pub(crate) fn on_received_beside(&self, (tag, size): (Tag, usize), inner: &[u8]) {
         let (class, size) = (Class::BARE, size as u64);
-        let open = Open { class, size, is_outermost: self.is_outermost, missing: 1 };
-        self.ledger.with(|account| {
-            account.open.insert(tag, open);
-            account.around.insert(Tag::of(inner), tag);
-        });
+        let open = Open { tag, class, size, is_outermost: self.is_outermost, missing: 1 };
+        self.ledger.with(|account| account.open.push(open, &[Tag::of(inner)]));
     }
 
-    fn count(&self, account: &mut LayerAccount, packet: &LayerPacket) {
+    fn count(&self, account: &mut LayerAccount, packet: &LayerPacket<'_>) {
         if self.is_end_to_end {
             account.totals.data_packets += u64::from(packet.contents.has_stream);
         } else {
@@ -213,11 +251,11 @@ impl Layer {
         }
     }
 
-    pub(super) fn on_sent(&self, packet: &LayerPacket) {
+    pub(super) fn on_sent(&self, packet: &LayerPacket<'_>) {
         self.ledger.with(|account| {
             self.count(account, packet);
             let mut class = packet.own_class(self.is_end_to_end);
-            for &tag in &packet.inner {
+            for &tag in packet.inner {
                 class.add(account.sent.get(tag).copied());
             }
             if self.is_outermost {
@@ -228,23 +266,20 @@ impl Layer {
         });
     }
 
-    pub(super) fn on_received(&self, packet: LayerPacket) {
-        let class = packet.own_class(self.is_end_to_end);
+    pub(super) fn on_received(&self, packet: &LayerPacket<'_>) {
         let open = Open {
-            class,
+            tag: packet.tag,
+            class: packet.own_class(self.is_end_to_end),
             size: packet.size,
             is_outermost: self.is_outermost,
             missing: packet.inner.len(),
         };
         self.ledger.with(|account| {
-            self.count(account, &packet);
+            self.count(account, packet);
             if open.missing == 0 {
-                return account.close(packet.tag, open);
+                return account.close(open);
             }
-            account.open.insert(packet.tag, open);
-            for inner in packet.inner {
-                account.around.insert(inner, packet.tag);
-            }
+            account.open.push(open, packet.inner);
         });
     }
 }
@@ -256,19 +291,10 @@ impl LayerAccount {
     }
 
     /// Handles a received packet of which everything is known, and then those around it.
-    fn close(&mut self, mut tag: Tag, mut closed: Open) {
+    fn close(&mut self, mut closed: Open) {
         while !closed.is_outermost {
-            let Some(outer) = self.around.remove(tag) else { return }; // the packet around it came first
-            let Some(open) = self.open.get_mut(outer) else { return }; // it is forgotten
-            open.class.add(Some(closed.class));
-            open.missing = open.missing.saturating_sub(1);
-            if open.missing > 0 {
-                return;
-            }
-            let Some(open) = self.open.remove(outer) else {
-                return impossible("the packet was there a moment ago");
-            };
-            (tag, closed) = (outer, open);
+            let Some(around) = self.open.close(&closed) else { return };
+            closed = around;
         }
         self.settle(closed.class, closed.size);
     }

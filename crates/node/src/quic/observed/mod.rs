@@ -56,6 +56,8 @@ pub(super) struct Observed {
     wants_acked: bool,
     /// The place of the connection in a chain.
     layer: Option<Layer>,
+    /// The tags of the packets inside the last packet, if the connection has a place in a chain.
+    inner: Vec<Tag>,
     /// What the qlog begins with, until it has begun.
     qlog_start: Option<QlogStart>,
     qlog: Option<Qlog>,
@@ -264,16 +266,14 @@ impl Observed {
         (self.sent, self.received)
     }
 
-    /// Reads the payload of a packet. If the connection has a place in a chain, also returns the tags of the
-    /// packets inside.
-    fn read(&self, payload: &[u8]) -> (PacketContents, Vec<Tag>) {
-        let mut inner = Vec::new();
-        let contents = PacketContents::read(payload, |packet| {
+    /// Reads the payload of a packet.
+    fn read(&mut self, payload: &[u8]) -> PacketContents {
+        self.inner.clear();
+        PacketContents::read(payload, |packet| {
             if self.layer.is_some() {
-                inner.push(Tag::of(packet));
+                self.inner.push(Tag::of(packet));
             }
-        });
-        (contents, inner)
+        })
     }
 
     fn on_arrived(&mut self, contents: &PacketContents, packet_number: u64) {
@@ -433,7 +433,7 @@ impl PacketKey for ObservedKey {
         if !self.counts() {
             return self.key.encrypt(path_id, packet, buf, header_len);
         }
-        let (contents, inner) = observed.read(parts.1);
+        let contents = observed.read(parts.1);
         contents.add_to(&mut observed.sent, len);
         observed.has_acked |= contents.ack_frames > 0;
         if self.packet_type == PacketType::OneRtt {
@@ -442,7 +442,8 @@ impl PacketKey for ObservedKey {
         }
         self.key.encrypt(path_id, packet, buf, header_len);
         if let Some(layer) = &observed.layer {
-            layer.on_sent(&LayerPacket { tag: Tag::of(buf), size: len as u64, contents, inner });
+            let (tag, inner) = (Tag::of(buf), &observed.inner);
+            layer.on_sent(&LayerPacket { tag, size: len as u64, contents, inner });
         }
     }
 
@@ -462,7 +463,7 @@ impl PacketKey for ObservedKey {
         if !self.counts() {
             return Ok(());
         }
-        let (contents, inner) = observed.read(payload);
+        let contents = observed.read(payload);
         contents.add_to(&mut observed.received, size);
         if self.packet_type == PacketType::OneRtt {
             observed.on_arrived(&contents, packet);
@@ -471,7 +472,8 @@ impl PacketKey for ObservedKey {
             }
         }
         if let Some(layer) = &observed.layer {
-            layer.on_received(LayerPacket { tag, size: size as u64, contents, inner });
+            let inner = &observed.inner;
+            layer.on_received(&LayerPacket { tag, size: size as u64, contents, inner });
         }
         Ok(())
     }

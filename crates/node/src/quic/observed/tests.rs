@@ -1,10 +1,10 @@
 use super::*;
 
 /// A packet of a layer: its frames are as the flags say, and `inner` are the tags of packets in it.
-fn packet(tag: u8, size: usize, contents: &PacketContents, inner: &[u8]) -> LayerPacket {
+fn packet(tag: u8, size: usize, contents: &PacketContents, inner: &[u8]) -> LayerPacket<'static> {
     let tag_of = |tag: u8| Tag::of(&[tag; 16]);
-    let inner = inner.iter().map(|&tag| tag_of(tag)).collect();
-    LayerPacket { tag: tag_of(tag), size: size as u64, contents: *contents, inner }
+    let inner: Vec<_> = inner.iter().map(|&tag| tag_of(tag)).collect();
+    LayerPacket { tag: tag_of(tag), size: size as u64, contents: *contents, inner: inner.leak() }
 }
 
 const ACK: PacketContents = PacketContents {
@@ -61,16 +61,16 @@ fn in_a_packet_with_data_only_the_frames_of_tunnels_count() {
 fn what_arrives_is_settled_when_the_innermost_packet_is_decrypted() {
     let ledger = Ledger::default();
     let [outer, inner, end_to_end] = layers(&ledger);
-    outer.on_received(packet(3, 126, &AROUND, &[2]));
-    outer.on_received(packet(5, 130, &AROUND, &[4]));
-    inner.on_received(packet(4, 90, &AROUND, &[6]));
-    inner.on_received(packet(2, 80, &AROUND, &[1]));
+    outer.on_received(&packet(3, 126, &AROUND, &[2]));
+    outer.on_received(&packet(5, 130, &AROUND, &[4]));
+    inner.on_received(&packet(4, 90, &AROUND, &[6]));
+    inner.on_received(&packet(2, 80, &AROUND, &[1]));
     assert_eq!(ledger.totals().ack_bytes, 0);
-    end_to_end.on_received(packet(1, 40, &ACK, &[]));
+    end_to_end.on_received(&packet(1, 40, &ACK, &[]));
     assert_eq!(ledger.totals().ack_bytes, 86);
-    end_to_end.on_received(packet(6, 50, &DATA, &[]));
+    end_to_end.on_received(&packet(6, 50, &DATA, &[]));
     assert_eq!(ledger.totals().ack_bytes, 86, "the other packet had data");
-    end_to_end.on_received(packet(1, 40, &ACK, &[]));
+    end_to_end.on_received(&packet(1, 40, &ACK, &[]));
     assert_eq!(ledger.totals().ack_bytes, 86, "a duplicate is inside no other packet");
 }
 
@@ -87,7 +87,7 @@ fn without_tunnels_there_is_no_overhead() {
     let ledger = Ledger::default();
     let only = ledger.layer(true, true);
     only.on_sent(&packet(1, 40, &ACK, &[]));
-    only.on_received(packet(2, 1200, &DATA, &[]));
+    only.on_received(&packet(2, 1200, &DATA, &[]));
     let totals = ledger.totals();
     assert_eq!((totals.ack_bytes, totals.ack_frames, totals.data_packets), (0, 0, 1));
 }
@@ -104,5 +104,23 @@ fn only_packets_with_nothing_else_are_acknowledgements() {
         ("an unknown frame", &[2, 9, 0, 0, 4, 0x21], false),
     ] {
         assert_eq!(is_ack_only(payload), expected, "{what}");
+    }
+}
+
+#[test]
+fn packets_may_be_decrypted_in_any_order_and_some_never() {
+    let ledger = Ledger::default();
+    let [outer, inner, end_to_end] = layers(&ledger);
+    outer.on_received(&packet(1, 100, &AROUND, &[91])); // a report
+    for order in [[11, 12, 13], [13, 11, 12]] {
+        for tag in [11, 12, 13] {
+            outer.on_received(&packet(tag + 20, 126, &AROUND, &[tag + 10]));
+            inner.on_received(&packet(tag + 10, 80, &AROUND, &[tag]));
+        }
+        let before = ledger.totals().ack_bytes;
+        for tag in order {
+            end_to_end.on_received(&packet(tag, 40, &ACK, &[]));
+        }
+        assert_eq!(ledger.totals().ack_bytes, before + 3 * 86, "{order:?}");
     }
 }
