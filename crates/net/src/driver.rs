@@ -477,6 +477,9 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         let grace_ends = self.end.grace_ends;
         let deadlines = [deadline, grace_ends, self.tcp.deadline(), self.memory.deadline()];
         let deadline_of_all = deadlines.into_iter().flatten().min();
+        if self.node.take_urgent() {
+            self.pauses.on_urgent(from);
+        }
         let pause = may_sleep.then(|| self.pauses.before_wait(from, deadline_of_all)).flatten();
         if let Some(pause) = pause {
             self.pauses.sleep(pause);
@@ -486,8 +489,8 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         self.alarm.set(deadline_of_all);
         let woken = poll_fn(|context| self.poll_woken(context, shutdown, may_sleep)).await;
         self.stats.wakes += u64::from(may_sleep);
-        if let Some(until) = paused_until {
-            self.pauses.after_pause(clock::now().saturating_duration_since(until));
+        if let (Some(pause), Some(until)) = (pause, paused_until) {
+            self.pauses.after_pause(pause, clock::now().saturating_duration_since(until));
         }
 
         let wait = Wait::of((looks, may_sleep), self.has_input());

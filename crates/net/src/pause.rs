@@ -2,12 +2,17 @@
 //!
 //! To be woken costs a thread about as much as to handle a packet. While packets come evenly and fast, each would wake
 //! it. So after its work it sleeps for a moment without being woken, and then handles what has come: what network cards
-//! do with their interrupts. A pause is of no use when nothing comes in it, as between bursts, and it would delay a lone
-//! program that waits for each answer before it asks again. Therefore a thread pauses only while one side alone, the
-//! tunnels or the targets, sends packets faster than such a program could, and while something mostly has come in the
-//! pauses before.
+//! do with their interrupts. It gains nothing when packets come in bursts, which wake the thread once each, and it would
+//! delay a lone program that waits for each answer before it asks again. Therefore a thread pauses only
+//!
+//! - while one side alone, the tunnels or the targets, sends packets faster than such a program could,
+//! - while the pauses before have brought packets of that side, about as many as its rate lets expect, and
+//! - while no flow is there that its user has called urgent, because a packet and its answer pass four threads.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
 
 use tandem_node::node::SocketId;
 
@@ -27,8 +32,13 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// The length that gains most of what can be gained, by measurement.
+    /// The usual length. Half of it saves half as much, and longer ones save little more (ADR 87).
     pub const AUTO: Self = Self::UpTo(Duration::from_micros(100));
+
+    /// The lengths that make sense. With a shorter one the thread would only sleep, and save nothing. With a longer one
+    /// it would delay packets by as much as a network does.
+    pub const LENGTHS: RangeInclusive<Duration> =
+        Duration::from_micros(10)..=Duration::from_millis(1);
 }
 
 /// The time over which packets are counted.
@@ -37,35 +47,76 @@ const WINDOW: Duration = Duration::from_millis(2);
 /// The trust in pauses goes from 0 to this number.
 const TRUST_MAX: u8 = 16;
 
-/// How much trust a pause costs in which nothing came. One in which something came brings 1, so that two of three must.
+/// How much trust a pause costs that was in vain. Another one brings 1, so that two of three must.
 const VAIN: u8 = 2;
 
 /// After so many waits without trust, one pause tries again.
 const RETRY: u8 = 64;
 
+/// How long no pause is made after a packet of an urgent flow. Speech and games send each 50 ms or more often.
+const URGENT: Duration = Duration::from_millis(200);
+
+/// Who sends packets to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// The one behind the socket with most packets: at a server the listening one, at a client that of its tunnel.
+    Main,
+    /// Those behind all other sockets.
+    Others,
+}
+
 /// Decides about pauses.
 pub(crate) struct Pauses {
     length: Option<Duration>,
-    /// The socket with most packets: at a server the listening one, at a client that of its tunnel.
     main: Option<SocketId>,
+    /// The socket of the others that had packets last.
+    newest_other: Option<SocketId>,
     /// The packets of the main socket, and of all others, in this window.
-    count: [u64; 2],
+    count: Counts,
     began: Instant,
-    /// Whether the packets of one side came fast enough in the last window.
-    is_fast: bool,
+    /// The side whose packets came fast in the last window, and how many it sends in a pause.
+    fast: Option<(Side, u64)>,
+    /// The packets since the last pause, while it is not known whether it was in vain.
+    since_pause: Option<Counts>,
     trust: u8,
     /// Waits since the last pause.
     waits: u8,
+    /// Until when an urgent flow has the thread for itself.
+    urgent_until: Option<Instant>,
     /// Whether the thread's timers are exact.
     is_exact: bool,
 }
 
+/// Packets of each side.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    main: u64,
+    others: u64,
+}
+
+impl Counts {
+    fn add(&mut self, side: Side, datagrams: u64) {
+        match side {
+            Side::Main => self.main += datagrams,
+            Side::Others => self.others += datagrams,
+        }
+    }
+
+    const fn of(self, side: Side) -> u64 {
+        match side {
+            Side::Main => self.main,
+            Side::Others => self.others,
+        }
+    }
+
+    /// The side with most packets.
+    const fn most(self) -> Side {
+        if self.main >= self.others { Side::Main } else { Side::Others }
+    }
+}
+
 impl Pauses {
-    pub(crate) fn new(pause: Pause, now: Instant) -> Self {
-        let pause = match std::env::var("T_PAUSE").ok().and_then(|it| it.parse().ok()) {
-            Some(us) => Pause::UpTo(Duration::from_micros(us)),
-            None => pause,
-        };
+    pub(crate) const fn new(pause: Pause, now: Instant) -> Self {
         let length = match pause {
             Pause::Off => None,
             Pause::UpTo(length) => Some(length),
@@ -73,11 +124,14 @@ impl Pauses {
         Self {
             length,
             main: None,
-            count: [0; 2],
+            newest_other: None,
+            count: Counts { main: 0, others: 0 },
             began: now,
-            is_fast: false,
+            fast: None,
+            since_pause: None,
             trust: 0,
             waits: 0,
+            urgent_until: None,
             is_exact: false,
         }
     }
@@ -85,16 +139,19 @@ impl Pauses {
     /// Notes how many datagrams have come from a socket.
     pub(crate) fn on_received(&mut self, socket: SocketId, datagrams: u64) {
         let main = *self.main.get_or_insert(socket);
-        let [of_main, of_others] = &mut self.count;
-        if socket == main {
-            *of_main += datagrams;
-            return;
+        let side = if socket == main { Side::Main } else { Side::Others };
+        self.count.add(side, datagrams);
+        if let Some(counts) = &mut self.since_pause {
+            counts.add(side, datagrams);
         }
-        *of_others += datagrams;
-        if *of_main == 0 {
-            self.main = Some(socket); // the other one has been silent for all of the window
-            self.count = [datagrams, 0];
+        if side == Side::Others {
+            self.newest_other = Some(socket);
         }
+    }
+
+    /// Notes that an urgent flow has sent a packet.
+    pub(crate) fn on_urgent(&mut self, now: Instant) {
+        self.urgent_until = Some(now + URGENT);
     }
 
     /// How long the driver sleeps before it waits, which it does now. `deadline`: when the node is due.
@@ -104,15 +161,10 @@ impl Pauses {
         deadline: Option<Instant>,
     ) -> Option<Duration> {
         let length = self.length?;
-        let elapsed = now.saturating_duration_since(self.began);
-        if elapsed >= WINDOW {
-            let fastest = self.count.into_iter().max().unwrap_or_default();
-            // Packets 1.25 lengths apart, or closer. A program that waits for each answer gets one of each side in the
-            // time for a round trip, which is longer.
-            self.is_fast = u128::from(fastest) * length.as_nanos() * 5 >= elapsed.as_nanos() * 4;
-            (self.began, self.count) = (now, [0; 2]);
-        }
-        if !self.is_fast {
+        self.judge();
+        self.end_window(now, length);
+        self.fast?;
+        if self.urgent_until.is_some_and(|until| now < until) {
             return None;
         }
         self.waits += 1;
@@ -124,14 +176,45 @@ impl Pauses {
         Some(length.min(left)).filter(|pause| !pause.is_zero())
     }
 
-    /// Notes how long the driver had to wait after a pause. If something has come in it, that is next to nothing.
-    pub(crate) fn after_pause(&mut self, waited: Duration) {
-        let Some(length) = self.length else { return }; // it makes no pauses
-        self.trust = if waited < length / 2 {
+    /// Ends the window over which packets are counted, if it is over.
+    fn end_window(&mut self, now: Instant, length: Duration) {
+        let elapsed = now.saturating_duration_since(self.began);
+        if elapsed < WINDOW {
+            return;
+        }
+        let side = self.count.most();
+        // Packets of one side that are 1.25 lengths apart, or closer. A program that waits for each answer gets one of
+        // each side in the time for a round trip, which is longer.
+        let in_pauses = u128::from(self.count.of(side)) * length.as_nanos();
+        let is_fast = in_pauses * 5 >= elapsed.as_nanos() * 4;
+        let in_a_pause = u64::try_from(in_pauses / elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.fast = is_fast.then_some((side, in_a_pause));
+        if self.count.main == 0 && self.newest_other.is_some() {
+            self.main = self.newest_other.take(); // a client has another socket on another network
+        }
+        (self.began, self.count) = (now, Counts::default());
+    }
+
+    /// Judges the last pause by what came in it, or soon after.
+    fn judge(&mut self) {
+        let (Some(came), Some((side, expected))) = (self.since_pause.take(), self.fast) else {
+            return;
+        };
+        self.trust = if came.of(side) >= (expected / 2).max(1) {
             TRUST_MAX.min(self.trust + 1)
         } else {
             self.trust.saturating_sub(VAIN)
         };
+    }
+
+    /// Notes for how long the driver had to wait after a pause of this length. If something has come in the pause, that
+    /// is next to nothing.
+    pub(crate) fn after_pause(&mut self, length: Duration, waited: Duration) {
+        if waited < length / 2 {
+            self.since_pause = Some(Counts::default());
+        } else {
+            self.trust = self.trust.saturating_sub(VAIN);
+        }
     }
 
     /// Sleeps for this long, which nothing ends early.
@@ -143,5 +226,120 @@ impl Pauses {
                 .unwrap_or_default();
         }
         std::thread::sleep(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TUNNEL: SocketId = SocketId(1);
+    const LENGTH: Duration = Duration::from_micros(100);
+
+    /// Packets of a socket: how long after each other, and how many at once.
+    struct Arrivals {
+        socket: SocketId,
+        every: Duration,
+        at_once: u64,
+        next: Duration,
+    }
+
+    fn arrivals(socket: u64, every: u64, at_once: u64) -> Arrivals {
+        let every = Duration::from_micros(every);
+        Arrivals { socket: SocketId(socket), every, at_once, next: every }
+    }
+
+    /// Plays a second, of which the first half warms up. Returns how many pauses and how many other waits there are in
+    /// the second one.
+    fn played(pause: Pause, mut from: Vec<Arrivals>, urgent: Option<Duration>) -> (u32, u32) {
+        let start = Instant::now();
+        let mut pauses = Pauses::new(pause, start);
+        let (mut now, mut paused, mut woken) = (Duration::ZERO, 0, 0);
+        while now < Duration::from_secs(1) {
+            if urgent.is_some_and(|every| now.as_micros() % every.as_micros() < 1000) {
+                pauses.on_urgent(start + now);
+            }
+            let length = pauses.before_wait(start + now, None);
+            let is_warm = now >= Duration::from_millis(500);
+            if let Some(length) = length {
+                now += length;
+                paused += u32::from(is_warm);
+            }
+            let next = from.iter().map(|it| it.next).min().expect("arrivals");
+            let waited = next.saturating_sub(now);
+            if let Some(length) = length {
+                pauses.after_pause(length, waited);
+            }
+            woken += u32::from(is_warm && length.is_none());
+            now += waited;
+            for it in &mut from {
+                while it.next <= now {
+                    pauses.on_received(it.socket, it.at_once);
+                    it.next += it.every;
+                }
+            }
+            now += Duration::from_micros(5); // the work
+        }
+        (paused, woken)
+    }
+
+    #[test]
+    fn a_thread_pauses_while_packets_come_evenly_and_fast() {
+        let auto = Pause::AUTO;
+        let call = Some(Duration::from_millis(20));
+        for (what, pause, from, urgent, expected) in [
+            ("50,000/s", auto, vec![arrivals(1, 20, 1)], None, true),
+            ("10,000/s", auto, vec![arrivals(1, 100, 1)], None, true),
+            (
+                "the same from targets",
+                auto,
+                vec![arrivals(1, 1600, 1), arrivals(2, 100, 1)],
+                None,
+                true,
+            ),
+            ("5,000/s", auto, vec![arrivals(1, 200, 1)], None, false),
+            ("50,000/s and a call", auto, vec![arrivals(1, 20, 1)], call, false),
+            ("bursts of 16", auto, vec![arrivals(1, 320, 16)], None, false),
+            (
+                "bursts and acknowledgements",
+                auto,
+                vec![arrivals(1, 320, 16), arrivals(2, 30, 1)],
+                None,
+                false,
+            ),
+            (
+                "questions and answers",
+                auto,
+                vec![arrivals(1, 130, 1), arrivals(2, 130, 1)],
+                None,
+                false,
+            ),
+            ("never", Pause::Off, vec![arrivals(1, 20, 1)], None, false),
+        ] {
+            let (paused, woken) = played(pause, from, urgent);
+            let share = f64::from(paused) / f64::from(paused + woken);
+            if expected {
+                assert!(share > 0.9, "{what}: {paused} pauses, {woken} other waits");
+            } else {
+                assert!(share < 0.05, "{what}: {paused} pauses, {woken} other waits");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pause_ends_when_the_node_is_due() {
+        let start = Instant::now();
+        let mut pauses = Pauses::new(Pause::AUTO, start);
+        for packet in 1..=200 {
+            pauses.on_received(TUNNEL, 1);
+            pauses.before_wait(start + packet * LENGTH / 5, None);
+        }
+        pauses.trust = TRUST_MAX;
+        let now = start + 200 * LENGTH / 5;
+        for (due, expected) in [(150, Some(100)), (30, Some(30)), (0, None)] {
+            let deadline = Some(now + Duration::from_micros(due));
+            let pause = pauses.before_wait(now, deadline);
+            assert_eq!(pause, expected.map(Duration::from_micros), "due in {due} us");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The setting of the driver's pauses.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr};
 
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_files::setting::ValueError;
@@ -10,14 +10,6 @@ use tandem_units::HumanDuration;
 /// Whether, and for how long, packets gather before they are handled: `auto`, `off`, or a time from 10 us to 1 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, DeserializeFromStr, SerializeDisplay)]
 pub struct PauseSetting(pub Pause);
-
-impl PauseSetting {
-    /// The shortest pause, below which the thread would only sleep, and not save anything.
-    const LEAST: Duration = Duration::from_micros(10);
-
-    /// The longest pause. More would delay packets by as much as a network does.
-    const MOST: Duration = Duration::from_millis(1);
-}
 
 impl FromStr for PauseSetting {
     type Err = ValueError;
@@ -29,10 +21,12 @@ impl FromStr for PauseSetting {
             _ => text.parse().map_err(|_| ValueError::Form { expected: "auto, off or a time" }),
         };
         let HumanDuration(time) = time?;
-        if (Self::LEAST..=Self::MOST).contains(&time) {
+        if Pause::LENGTHS.contains(&time) {
             return Ok(Self(Pause::UpTo(time)));
         }
-        let expected = format!("{} to {}", HumanDuration(Self::LEAST), HumanDuration(Self::MOST));
+        let [least, most] =
+            [Pause::LENGTHS.start(), Pause::LENGTHS.end()].map(|it| HumanDuration(*it));
+        let expected = format!("{least} to {most}");
         Err(ValueError::Part { reason: "out of range".to_owned(), expected })
     }
 }
@@ -49,6 +43,8 @@ impl fmt::Display for PauseSetting {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

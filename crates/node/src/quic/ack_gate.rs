@@ -85,12 +85,14 @@ pub(super) struct AckGate {
 /// the sender. It wakes the sender, which costs about as much CPU time as to carry a packet.
 ///
 /// A sender with a small window may wait for the acknowledgement instead of sending the packets that end the wait.
-/// Then the wait ends with time, after fewer packets than the rate lets expect, and the next packets are acknowledged
-/// at once: [`Self::AT_ONCE_LEAST`] of them, and twice as many each time that it happens again.
+/// Then the wait ends with time, and in silence. The next packets are acknowledged at once: [`Self::AT_ONCE_LEAST`] of
+/// them, and twice as many each time that it happens again.
 #[derive(Debug, Default)]
 struct Flood {
     /// When the present window began, and how many packets with data have come in it.
     window: Option<(Instant, u64)>,
+    /// When the last packet with data came.
+    last: Option<Instant>,
     /// Packets in a millisecond, in the last window.
     per_ms: u64,
     /// How many of the next packets are acknowledged at once.
@@ -114,6 +116,10 @@ impl Flood {
     /// The longest wait.
     const DELAY: Duration = Duration::from_millis(2);
 
+    /// How long no packet has come before a wait ends that was in vain. At the least rate four packets come in this
+    /// time.
+    const SILENCE: Duration = Duration::from_millis(1);
+
     /// How many packets are acknowledged at once after the first wait in vain.
     const AT_ONCE_LEAST: u64 = 64;
 
@@ -129,6 +135,9 @@ impl Flood {
             (*began, *count) = (now, 0);
         }
         *count += packets;
+        if packets > 0 {
+            self.last = Some(now);
+        }
         self.at_once = self.at_once.saturating_sub(packets);
     }
 
@@ -137,10 +146,9 @@ impl Flood {
         (self.per_ms >= Self::PER_MS && self.at_once == 0).then_some((Self::DELAY, Self::THRESHOLD))
     }
 
-    /// Notes that time has ended a wait after this number of packets.
-    fn on_expired(&mut self, packets: u64) {
-        let expected = Self::THRESHOLD.min(self.per_ms * 2);
-        if packets * 2 < expected {
+    /// Notes that time has ended a wait.
+    fn on_expired(&mut self, now: Instant) {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) >= Self::SILENCE) {
             self.at_once = self.penalty.max(Self::AT_ONCE_LEAST);
             self.penalty = Self::AT_ONCE_MOST.min(self.at_once * 2);
         }
@@ -177,7 +185,7 @@ impl AckGate {
         let is_over = self.until.take().is_some_and(|until| until <= now);
         if has_acked {
             if is_over {
-                self.flood.on_expired(self.unacknowledged);
+                self.flood.on_expired(now);
             }
             self.unacknowledged = 0;
         }
