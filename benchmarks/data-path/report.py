@@ -103,12 +103,12 @@ def lines(file):
 
 
 def packets(rows):
-    yield "**CPU time per delivered packet, in nanoseconds**"
+    yield "**CPU time per delivered packet, in nanoseconds, and echoes of 1200 bytes beside the same load, in microseconds**"
     yield ""
     yield (f"Marked are a loss above {LOSS_LIMIT} %, a rate below {SLOWEST * 100:.0f} % of what was asked for, and runs whose generator "
            "was late: their costs are no comparison.")  # fmt: skip
     yield ""
-    yield from costs(rows, ["rate", "bytes", "burst", "direction", "flows"], ["proxy_ns", "client_ns"])
+    yield from costs(rows, ["rate", "bytes", "burst", "direction", "flows"], ["proxy_ns", "client_ns"], ECHOES)
 
 
 def connections(rows):
@@ -117,14 +117,19 @@ def connections(rows):
     yield from costs(rows, ["rate", "connections", "burst", "direction", "flows"], ["proxy_ns"])
 
 
-def costs(rows, parameters, fields):
-    """A line for each case and contestant, with its ratios to the first contestant."""
+ECHOES = {"echo p50": "p50_us", "echo p99": "p99_us", "lost echoes": "lost"}
+
+
+def costs(rows, parameters, fields, more=None):
+    """A line for each case and contestant, with its ratios to the first contestant, and more columns."""
+    more = more or {}
     first = rows[0]["contestant"]
     names = [field.removesuffix("_ns") for field in fields]
-    head = [*parameters, "contestant", "marks", *names, *(f"{name} against {first}" for name in names)]
+    head = [*parameters, "contestant", "marks", *names, *(f"{name} against {first}" for name in names), *more]
     found = (
         [*(of_value(value, of) for value in case), name, marks(of), *(spread(of, field) for field in fields),
-         *("1" if name == first else against(of, of_contestant.get(first, []), field) for field in fields)]
+         *("1" if name == first and values(of, field) else against(of, of_contestant.get(first, []), field) for field in fields),
+         *(spread(of, field) for field in more.values())]
         for case, of_contestant in groups(rows, *parameters).items() for name, of in of_contestant.items()
     )  # fmt: skip
     yield from common.table(head, found)

@@ -27,6 +27,10 @@ class Part:
     def takes(self, contestant, case):
         return True
 
+    def has(self, contestant, case):
+        """Whether this contestant is measured in this case."""
+        return (not contestant.parts or self.name in contestant.parts) and self.takes(contestant, case)
+
     def seconds(self, contestant, case):
         """An estimate for one run."""
         raise NotImplementedError
@@ -39,7 +43,7 @@ class Part:
         return self.seconds(contestant, case) + self.startup / (len(self.cases) if self.lasting else 1)
 
     def all_seconds(self, contestants):
-        runs = [self.cost(one, case) for case in self.cases for one in contestants if self.takes(one, case)]
+        runs = [self.cost(one, case) for case in self.cases for one in contestants if self.has(one, case)]
         return len(runs) * self.rounds, sum(runs) * self.rounds
 
 
@@ -101,7 +105,7 @@ def measure(parts, contestants, file):
 
 def one_round(number, parts, contestants, results):
     """Starts a new site of each contestant, and runs each case in one after another."""
-    takers = [one for one in contestants if any(part.takes(one, case) for part in parts for case in part.cases)]
+    takers = [one for one in contestants if any(part.has(one, case) for part in parts for case in part.cases)]
     with contextlib.ExitStack() as stack:
         sites = [(one, stack.enter_context(Site(parts[0], one))) for one in takers]
         turns = [(part, case) for part in parts for case in part.cases]
@@ -109,7 +113,7 @@ def one_round(number, parts, contestants, results):
             # Another contestant is the first each time.
             first = (turn + number) % len(sites)
             for one, site in sites[first:] + sites[:first]:
-                if part.takes(one, case):
+                if part.has(one, case):
                     row = {"part": part.name, "round": number, "contestant": one.name}
                     row |= {"load_average": round(os.getloadavg()[0], 2)} | case
                     results.write(row | site.measured(part, case), part.cost(one, case))

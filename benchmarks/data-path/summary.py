@@ -12,6 +12,7 @@ ONE_PROXY = {"part": "downloads", "hops": "1"}
 UP, DOWN = {"direction": "up"}, {"direction": "down"}
 THREADS = {"part": "threads", "rate": "50000"} | DOWN
 FLOOR = "quinn"  # without HTTP, policy and limits
+NO_PEERS = ("limit", "-pause")  # ends of names: a bound, and contestants with one setting changed
 MODES = ("", "mdt", "relayed")  # of downloads; other parts have none
 # (what, unit, how many of the field's units it has, which rows, field). Of a field with a minus, more is better.
 LINES = [
@@ -54,7 +55,8 @@ def one(rows, first, what, unit, scale, wanted, field):
     larger, field = field.startswith("-"), field.removeprefix("-")
     of = {}
     for row in rows:
-        if row[field] != "" and row["mode"] in MODES and matches(row, wanted):
+        peer = not row["contestant"].endswith(NO_PEERS)
+        if peer and row[field] != "" and row["mode"] in MODES and matches(row, wanted):
             of.setdefault(row["contestant"], []).append(row)
     own = of.pop(first, None)
     if own is None:

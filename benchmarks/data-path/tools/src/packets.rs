@@ -142,7 +142,7 @@ pub fn measure(ends: &Ends, load: Load, run: u32, pids: &[i32], cpus: Cpus) -> R
 }
 
 /// Waits for the last packet. Returns when it came.
-fn drain(sent: u64, received: &AtomicU64) -> Instant {
+pub fn drain(sent: u64, received: &AtomicU64) -> Instant {
     let begin = Instant::now();
     let (mut known, mut since) = (0, begin);
     while since.elapsed() < SILENCE && begin.elapsed() < DRAIN_LIMIT {
