@@ -15,6 +15,7 @@ MEASURED = [
     "goodput_mbps", "get_s_per_gb", "entrance_s_per_gb", "proxy1_s_per_gb", "proxy2_s_per_gb", "origin_s_per_gb",
     "start_bytes", "connection_bytes", "flow_bytes",
 ]  # fmt: skip
+CIRCUMSTANCES = ["others_cpus", "busy", "again", "failed"]
 LOSS_LIMIT = 0.5  # percent
 SLOWEST = 0.95  # of the rate that was asked for
 
@@ -49,9 +50,10 @@ def marks(rows):
     shares = [float(row["reached_pps"]) / float(row["rate"]) for row in rows if row["reached_pps"] and row["rate"]]
     if shares and statistics.median(shares) < SLOWEST:
         found.append(f"{statistics.median(shares) * 100:.0f} % of the rate")
-    late = values(rows, "late")
-    if sum(late):
-        found.append(f"late {sum(late):.0f} of {len(late)}")
+    for mark in ("late", "busy"):
+        marked = values(rows, mark)
+        if sum(marked):
+            found.append(f"{mark} {sum(marked):.0f} of {len(marked)}")
     return ", ".join(found)
 
 
@@ -75,7 +77,8 @@ def read(file):
     if not file.exists():
         raise SystemExit(f"{file} is missing: measure first, or name another file with --csv")
     with file.open(newline="") as opened:
-        rows = list(csv.DictReader(opened))
+        nothing = dict.fromkeys([*PARAMETERS, *MEASURED, *CIRCUMSTANCES], "")  # what earlier versions did not measure
+        rows = [nothing | row for row in csv.DictReader(opened)]
     rows.sort(key=lambda row: int(row["order"]))  # the cases stay in their order: the sort is stable
     return rows
 
@@ -87,8 +90,10 @@ def lines(file):
         return
     loads = sorted(float(row["load_average"]) for row in rows)
     failed = sum(row["failed"] != "" for row in rows)
-    late = sum(row["late"] == "1" for row in rows)
-    yield f"{len(rows)} runs, of which {failed} failed, and {late} had a late generator; load average {loads[0]} to {loads[-1]}"
+    late, busy = (sum(row[mark] == "1" for row in rows) for mark in ("late", "busy"))
+    again = sum(values(rows, "again"))
+    yield (f"{len(rows)} runs, of which {failed} failed, {late} had a late generator, and {busy} other programs disturbed; {again:.0f} "
+           f"more were made again for one of these; load average {loads[0]} to {loads[-1]}")  # fmt: skip
     yield ""
     yield from summary.lines(rows)
     of_part = {}
@@ -106,7 +111,7 @@ def packets(rows):
     yield "**CPU time per delivered packet, in nanoseconds, and echoes of 1200 bytes beside the same load, in microseconds**"
     yield ""
     yield (f"Marked are a loss above {LOSS_LIMIT} %, a rate below {SLOWEST * 100:.0f} % of what was asked for, and runs whose generator "
-           "was late: their costs are no comparison.")  # fmt: skip
+           "was late or that other programs disturbed: their costs are no comparison.")  # fmt: skip
     yield ""
     yield from costs(rows, ["rate", "bytes", "burst", "direction", "flows"], ["proxy_ns", "client_ns"], ECHOES)
 

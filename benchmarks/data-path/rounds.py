@@ -8,7 +8,11 @@ import sys
 import time
 
 import bed
+from common import OtherWork
 import report
+
+BUSY_LIMIT = 0.1  # of a CPU, for other programs
+AGAIN = 2  # times that a run is made again if it is marked
 
 
 class Part:
@@ -50,7 +54,7 @@ class Part:
 class Results:
     """The CSV file, and the progress. Rows of all parts are in the file, so that most of its columns are empty in each row."""
 
-    FIELDS = ["part", "round", "order", "contestant", "load_average", *report.PARAMETERS, *report.MEASURED, "failed"]
+    FIELDS = ["part", "round", "order", "contestant", "load_average", *report.PARAMETERS, *report.MEASURED, *report.CIRCUMSTANCES]
 
     def __init__(self, file, names, runs, seconds):
         self.names, self.runs, self.expected = names, runs, seconds
@@ -60,6 +64,7 @@ class Results:
         self.writer.writeheader()
         self.begin = time.monotonic()
         self.done, self.done_seconds, self.failed = 0, 0.0, 0
+        self.always_late = []
 
     def write(self, row, seconds):
         self.writer.writerow(row | {"order": self.names.index(row["contestant"])})
@@ -116,7 +121,21 @@ def one_round(number, parts, contestants, results):
                 if part.has(one, case):
                     row = {"part": part.name, "round": number, "contestant": one.name}
                     row |= {"load_average": round(os.getloadavg()[0], 2)} | case
-                    results.write(row | site.measured(part, case), part.cost(one, case))
+                    results.write(row | unmarked(site, part, case, results.always_late), part.cost(one, case))
+
+
+def unmarked(site, part, case, always_late):
+    """Makes a run again that other programs have disturbed, or whose generator was late. Adds those that are late each time, which
+    is the nature of some contestants, to a list, and does not make them again in later rounds."""
+    key = (part, site.contestant.name, case)
+    for again in range(AGAIN + 1):
+        found = site.measured(part, case) | {"again": again}
+        late = found.get("late") and key not in always_late
+        if not late and not found.get("busy"):
+            return found
+    if late:
+        always_late.append(key)
+    return found
 
 
 class Site:
@@ -136,7 +155,10 @@ class Site:
         try:
             if self.made is None:
                 self.made = self.stack.enter_context(self.part.site(self.contestant))
-            return part.run(self.made, case)
+            others = OtherWork()
+            found = part.run(self.made, case)
+            share = others.share()
+            return found | {"others_cpus": round(share, 3), "busy": int(share > BUSY_LIMIT)}
         except (bed.Failed, OSError) as failure:
             print(f"{self.contestant.name}: {failure}", file=sys.stderr)
             self.forget()
