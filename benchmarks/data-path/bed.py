@@ -42,6 +42,7 @@ class Contestant:
     client: object = None
     program: str = ""
     is_tandem: bool = False
+    options: tuple = ()  # of both ends, besides those that all have
     parts: tuple = ()  # those that it takes part in, if not all: it is a bound, or another contestant with one setting changed
 
     def own_client(self, address, targets):
@@ -73,7 +74,7 @@ def tandem(name, program, options=(), parts=()):
         udp = [word for forward in forwards(targets) for word in ("--udp", forward)]
         return [program, "client", "--via", f"https://{address}", "--ca", CA, "--oversize", "drop", *udp, *options]
 
-    return Contestant(name, proxy, "connect-udp", client, program, True, parts)
+    return Contestant(name, proxy, "connect-udp", client, program, True, tuple(options), parts)
 
 
 def tandems(given):

@@ -7,12 +7,13 @@ import common
 import summary
 
 PARAMETERS = [
-    "rate", "bytes", "burst", "direction", "flows", "connections", "threads", "beside", "kind", "hops", "mode", "idle",
+    "rate", "bytes", "burst", "direction", "flows", "connections", "threads", "beside", "kind", "hops", "mode", "idle", "congestion",
 ]  # fmt: skip
 MEASURED = [
     "payload_bytes", "sent", "received", "reached_pps", "late_p99_us", "late", "loss_percent", "proxy_ns", "client_ns",
     "busiest_share", "bound_pps", "delivered_pps", "p50_us", "p99_us", "lost", "full_handshakes",
     "goodput_mbps", "get_s_per_gb", "entrance_s_per_gb", "proxy1_s_per_gb", "proxy2_s_per_gb", "origin_s_per_gb",
+    "near_s_per_gb", "far_s_per_gb",
     "start_bytes", "connection_bytes", "flow_bytes",
 ]  # fmt: skip
 CIRCUMSTANCES = ["others_cpus", "busy", "again", "failed"]
@@ -101,7 +102,7 @@ def lines(file):
         of_part.setdefault(row["part"], []).append(row)
     for part, table in (
         ("packets", packets), ("connections", connections), ("echo", echo), ("setup", setup), ("threads", threads),
-        ("downloads", downloads), ("memory", memory),
+        ("downloads", downloads), ("tcp", tcp), ("memory", memory),
     ):  # fmt: skip
         if part in of_part:
             yield from table(of_part[part])
@@ -187,6 +188,34 @@ def downloads(rows):
         for (hops, mode), case in groups(rows, "hops", "mode").items() for name, of in case.items()
     )  # fmt: skip
     yield from common.table(["proxies", "mode", "contestant", "Mbit/s", "get", "client", "proxy 1", "proxy 2", "origin"], table)
+
+
+def tcp(rows):
+    bulk = max(int(row["bytes"]) for row in rows) / 1e6
+    yield (f"**TCP through one hop: {bulk:.0f} MB in Gbit/s, CPU seconds per GB of both ends, and round trips of 100 bytes in "
+           f"microseconds; TCP's congestion control: {rows[0]['congestion']}**")  # fmt: skip
+    yield ""
+    yield "haproxy neither encrypts nor tunnels, and has one process."
+    yield ""
+    by_kind = groups(rows, "kind")
+    found = (
+        [name, marks([row for case in by_kind.values() for row in case.get(name, [])]),
+         *(word for kind in ("up", "down") for word in of_bulk(by_kind.get((kind,), {}).get(name, []))),
+         *(spread(by_kind.get(("echo",), {}).get(name, []), field) for field in ("p50_us", "p99_us"))]
+        for name in dict.fromkeys(row["contestant"] for row in rows)
+    )  # fmt: skip
+    costs = [f"{what} {kind}" for kind in ("up", "down") for what in ("Gbit/s", "near end", "far end", "both ends")]
+    yield from common.table(["contestant", "marks", *costs, "RTT p50", "RTT p99"], found)
+
+
+def of_bulk(rows):
+    ends = ["near_s_per_gb", "far_s_per_gb"]
+    return [spread(rows, "goodput_mbps", 1000), *(spread(rows, end) for end in ends), spread(summed(rows, ends), "sum")]
+
+
+def summed(rows, fields):
+    """The rows with the sum of what is there of some fields."""
+    return [row | {"sum": sum(float(row[field]) for field in fields if row[field] != "") or ""} for row in rows]
 
 
 def memory(rows):
