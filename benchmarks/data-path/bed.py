@@ -197,7 +197,8 @@ class Tunnel(Processes):
         """Congestion windows grow, and packets find their size, on each connection before anything is measured."""
         for direction in ("up", "down"):
             flows = max(4, self.connections)
-            self.ask("packets", direction, flows, 1200, 20_000, 16, max(8_000, flows * 64))
+            each = 64 if flows <= 1000 else 16
+            self.ask("packets", direction, flows, 1200, 20_000, 16, max(8_000, flows * each))
 
     def serve(self, command, addresses, cpu):
         process, found, _ = start(command, addresses, cpu)

@@ -79,9 +79,15 @@ def read(file):
         raise SystemExit(f"{file} is missing: measure first, or name another file with --csv")
     with file.open(newline="") as opened:
         nothing = dict.fromkeys([*PARAMETERS, *MEASURED, *CIRCUMSTANCES], "")  # what earlier versions did not measure
-        rows = [nothing | row for row in csv.DictReader(opened)]
+        rows = [summed(nothing | row) for row in csv.DictReader(opened)]
     rows.sort(key=lambda row: int(row["order"]))  # the cases stay in their order: the sort is stable
     return rows
+
+
+def summed(row):
+    """With the CPU time of all processes."""
+    each = [float(value) for field, value in row.items() if field.endswith("_s_per_gb") and value != ""]
+    return row | {"all_s_per_gb": sum(each) if each else ""}
 
 
 def lines(file):
@@ -182,12 +188,12 @@ def threads(rows):
 def downloads(rows):
     yield f"**HTTP/3 downloads of {int(rows[0]['bytes']) / 1e6:.0f} MB; CPU seconds per GB**"
     yield ""
-    processes = ["get", "entrance", "proxy1", "proxy2", "origin"]
+    processes = ["get", "entrance", "proxy1", "proxy2", "origin", "all"]
     table = (
-        [hops, mode, name, spread(of, "goodput_mbps"), *(spread(of, f"{process}_s_per_gb") for process in processes)]
+        [hops, mode, name, marks(of), spread(of, "goodput_mbps"), *(spread(of, f"{process}_s_per_gb") for process in processes)]
         for (hops, mode), case in groups(rows, "hops", "mode").items() for name, of in case.items()
     )  # fmt: skip
-    yield from common.table(["proxies", "mode", "contestant", "Mbit/s", "get", "client", "proxy 1", "proxy 2", "origin"], table)
+    yield from common.table(["proxies", "mode", "contestant", "marks", "Mbit/s", "get", "client", "proxy 1", "proxy 2", "origin", "all"], table)
 
 
 def tcp(rows):
@@ -210,12 +216,7 @@ def tcp(rows):
 
 def of_bulk(rows):
     ends = ["near_s_per_gb", "far_s_per_gb"]
-    return [spread(rows, "goodput_mbps", 1000), *(spread(rows, end) for end in ends), spread(summed(rows, ends), "sum")]
-
-
-def summed(rows, fields):
-    """The rows with the sum of what is there of some fields."""
-    return [row | {"sum": sum(float(row[field]) for field in fields if row[field] != "") or ""} for row in rows]
+    return [spread(rows, "goodput_mbps", 1000), *(spread(rows, end) for end in (*ends, "all_s_per_gb"))]
 
 
 def memory(rows):

@@ -20,7 +20,7 @@ class Part:
 
     name = ""
     startup = 1.2  # seconds until a site stands, an estimate
-    lasting = True  # if one site serves all cases of a round
+    lasting = True  # if the sites of all contestants stand at the same time, and take turns
 
     def __init__(self, rounds, cases):
         self.rounds, self.cases = rounds, cases
@@ -44,7 +44,7 @@ class Part:
 
     def cost(self, contestant, case):
         """With its share of the startup."""
-        return self.seconds(contestant, case) + self.startup / (len(self.cases) if self.lasting else 1)
+        return self.seconds(contestant, case) + self.startup / len(self.cases)
 
     def all_seconds(self, contestants):
         runs = [self.cost(one, case) for case in self.cases for one in contestants if self.has(one, case)]
@@ -114,14 +114,28 @@ def one_round(number, parts, contestants, results):
     with contextlib.ExitStack() as stack:
         sites = [(one, stack.enter_context(Site(parts[0], one))) for one in takers]
         turns = [(part, case) for part in parts for case in part.cases]
+
+        def run(one, site, part, case):
+            if part.has(one, case):
+                row = {"part": part.name, "round": number, "contestant": one.name}
+                row |= {"load_average": round(os.getloadavg()[0], 2)} | case
+                results.write(row | unmarked(site, part, case, results.always_late), part.cost(one, case))
+
+        if not parts[0].lasting:
+            for one, site in rotated(sites, number):
+                for part, case in turns:
+                    run(one, site, part, case)
+                site.forget()
+            return
         for turn, (part, case) in enumerate(turns):
-            # Another contestant is the first each time.
-            first = (turn + number) % len(sites)
-            for one, site in sites[first:] + sites[:first]:
-                if part.has(one, case):
-                    row = {"part": part.name, "round": number, "contestant": one.name}
-                    row |= {"load_average": round(os.getloadavg()[0], 2)} | case
-                    results.write(row | unmarked(site, part, case, results.always_late), part.cost(one, case))
+            for one, site in rotated(sites, turn + number):
+                run(one, site, part, case)
+
+
+def rotated(sites, first):
+    """Another contestant is the first each time."""
+    first %= len(sites)
+    return sites[first:] + sites[:first]
 
 
 def unmarked(site, part, case, always_late):
@@ -163,9 +177,6 @@ class Site:
             print(f"{self.contestant.name}: {failure}", file=sys.stderr)
             self.forget()
             return {"failed": str(failure)}
-        finally:
-            if not part.lasting:
-                self.forget()
 
     def forget(self):
         self.stack.close()

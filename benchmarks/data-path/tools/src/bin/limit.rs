@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail};
 use data_path_bench::{
     kernel::Poll,
     pause::{self, Side},
-    tunnel::{TARGETS, any_port, socket},
+    tunnel::{TARGETS, any_port, any_port_of_client, socket},
 };
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey, quic};
@@ -75,7 +75,7 @@ fn client(relay: SocketAddr, connections: usize, listen: &[&str]) -> Result<Node
         eprintln!("listening on {}", node.sockets[local].io.local_addr()?);
     }
     for _ in 0..connections {
-        let tunnel = node.add(any_port(), Some(relay), Side::Tunnel)?;
+        let tunnel = node.add(any_port_of_client(), Some(relay), Side::Tunnel)?;
         node.add_peer(tunnel, relay);
     }
     Ok(node)
