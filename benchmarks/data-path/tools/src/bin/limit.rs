@@ -278,8 +278,9 @@ impl Node {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(_) => {
                 // Connections get flows in turn.
-                let (number, peer) = (self.flows.len(), self.flows.len() % self.peers.len());
-                let id = number * TARGETS as usize + socket;
+                let peer = self.flows.len() % self.peers.len();
+                let targets = TARGETS as usize;
+                let id = self.peers[peer].flows.len().next_multiple_of(targets) + socket;
                 self.add_flow(socket, from, peer, id as u16)
             }
         };
