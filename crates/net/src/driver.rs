@@ -485,13 +485,9 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             self.pauses.sleep(pause);
             self.stats.pauses += 1;
         }
-        let paused_until = pause.map(|_| clock::now());
         self.alarm.set(deadline_of_all);
         let woken = poll_fn(|context| self.poll_woken(context, shutdown, may_sleep)).await;
         self.stats.wakes += u64::from(may_sleep);
-        if let (Some(pause), Some(until)) = (pause, paused_until) {
-            self.pauses.after_pause(pause, clock::now().saturating_duration_since(until));
-        }
 
         let wait = Wait::of((looks, may_sleep), self.has_input());
         if let Some(load) = self.load.on_wait(wait, from, clock::now()) {

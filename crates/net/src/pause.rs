@@ -5,8 +5,8 @@
 //! do with their interrupts. It gains nothing when packets come in bursts, which wake the thread once each, and it would
 //! delay a lone program that waits for each answer before it asks again. Therefore a thread pauses only
 //!
-//! - while one side alone, the tunnels or the targets, sends packets faster than such a program could,
-//! - while the pauses before have brought packets of that side, about as many as its rate lets expect, and
+//! - while one side alone, the tunnels or the targets, would wake it more often than such a program could,
+//! - while a wake without a pause brings few packets, which every 16th wait finds out, and
 //! - while no flow is there that its user has called urgent, because a packet and its answer pass four threads.
 
 use std::{
@@ -44,14 +44,14 @@ impl Pause {
 /// The time over which packets are counted.
 const WINDOW: Duration = Duration::from_millis(2);
 
-/// The trust in pauses goes from 0 to this number.
-const TRUST_MAX: u8 = 16;
+/// One of so many waits is without a pause, to learn how many packets a wake brings.
+const PROBE: u8 = 16;
 
-/// How much trust a pause costs that was in vain. Another one brings 1, so that two of three must.
-const VAIN: u8 = 2;
+/// With so many packets for each wake, the thread makes no pauses.
+const BATCH_MAX: u64 = 4;
 
-/// After so many waits without trust, one pause tries again.
-const RETRY: u8 = 64;
+/// The weight of the newest wake in the average of packets is one of so many.
+const MEMORY: u64 = 8;
 
 /// How long no pause is made after a packet of an urgent flow. Speech and games send each 50 ms or more often.
 const URGENT: Duration = Duration::from_millis(200);
@@ -74,12 +74,15 @@ pub(crate) struct Pauses {
     /// The packets of the main socket, and of all others, in this window.
     count: Counts,
     began: Instant,
-    /// The side whose packets came fast in the last window, and how many it sends in a pause.
-    fast: Option<(Side, u64)>,
-    /// The packets since the last pause, while it is not known whether it was in vain.
-    since_pause: Option<Counts>,
-    trust: u8,
-    /// Waits since the last pause.
+    /// The side that would wake the thread often, in the last window.
+    fast: Option<Side>,
+    /// The packets since the last wait.
+    since_wait: Counts,
+    /// Whether the last wait was without a pause.
+    was_probe: bool,
+    /// The packets of the busier side that a wake without a pause brings, times [`MEMORY`].
+    batch: u64,
+    /// Waits since the last one without a pause.
     waits: u8,
     /// Until when an urgent flow has the thread for itself.
     urgent_until: Option<Instant>,
@@ -128,8 +131,9 @@ impl Pauses {
             count: Counts { main: 0, others: 0 },
             began: now,
             fast: None,
-            since_pause: None,
-            trust: 0,
+            since_wait: Counts { main: 0, others: 0 },
+            was_probe: false,
+            batch: MEMORY,
             waits: 0,
             urgent_until: None,
             is_exact: false,
@@ -141,9 +145,7 @@ impl Pauses {
         let main = *self.main.get_or_insert(socket);
         let side = if socket == main { Side::Main } else { Side::Others };
         self.count.add(side, datagrams);
-        if let Some(counts) = &mut self.since_pause {
-            counts.add(side, datagrams);
-        }
+        self.since_wait.add(side, datagrams);
         if side == Side::Others {
             self.newest_other = Some(socket);
         }
@@ -161,17 +163,14 @@ impl Pauses {
         deadline: Option<Instant>,
     ) -> Option<Duration> {
         let length = self.length?;
-        self.judge();
+        self.learn();
         self.end_window(now, length);
-        self.fast?;
-        if self.urgent_until.is_some_and(|until| now < until) {
+        self.waits = (self.waits + 1) % PROBE;
+        let is_urgent = self.urgent_until.is_some_and(|until| now < until);
+        self.was_probe = self.fast.is_none() || is_urgent || self.waits == 0;
+        if self.was_probe {
             return None;
         }
-        self.waits += 1;
-        if self.trust == 0 && self.waits < RETRY {
-            return None;
-        }
-        self.waits = 0;
         let left = deadline.map_or(length, |at| at.saturating_duration_since(now));
         Some(length.min(left)).filter(|pause| !pause.is_zero())
     }
@@ -183,37 +182,23 @@ impl Pauses {
             return;
         }
         let side = self.count.most();
-        // Packets of one side that are 1.25 lengths apart, or closer. A program that waits for each answer gets one of
-        // each side in the time for a round trip, which is longer.
-        let in_pauses = u128::from(self.count.of(side)) * length.as_nanos();
-        let is_fast = in_pauses * 5 >= elapsed.as_nanos() * 4;
-        let in_a_pause = u64::try_from(in_pauses / elapsed.as_nanos()).unwrap_or(u64::MAX);
-        self.fast = is_fast.then_some((side, in_a_pause));
+        // Wakes by one side that are 1.25 lengths apart, or closer. A program that waits for each answer gets one of each
+        // side in the time for a round trip, which is longer.
+        let wakes = u128::from(self.count.of(side) * MEMORY / self.batch.max(1));
+        let is_fast = wakes * length.as_nanos() * 5 >= elapsed.as_nanos() * 4;
+        self.fast = (is_fast && self.batch < BATCH_MAX * MEMORY).then_some(side);
         if self.count.main == 0 && self.newest_other.is_some() {
             self.main = self.newest_other.take(); // a client has another socket on another network
         }
         (self.began, self.count) = (now, Counts::default());
     }
 
-    /// Judges the last pause by what came in it, or soon after.
-    fn judge(&mut self) {
-        let (Some(came), Some((side, expected))) = (self.since_pause.take(), self.fast) else {
-            return;
-        };
-        self.trust = if came.of(side) >= (expected / 2).max(1) {
-            TRUST_MAX.min(self.trust + 1)
-        } else {
-            self.trust.saturating_sub(VAIN)
-        };
-    }
-
-    /// Notes for how long the driver had to wait after a pause of this length. If something has come in the pause, that
-    /// is next to nothing.
-    pub(crate) fn after_pause(&mut self, length: Duration, waited: Duration) {
-        if waited < length / 2 {
-            self.since_pause = Some(Counts::default());
-        } else {
-            self.trust = self.trust.saturating_sub(VAIN);
+    /// Learns from a wait without a pause how many packets a wake brings.
+    fn learn(&mut self) {
+        let came = std::mem::take(&mut self.since_wait);
+        let came = came.of(self.fast.unwrap_or(came.most()));
+        if self.was_probe && came > 0 {
+            self.batch = self.batch - self.batch / MEMORY + came;
         }
     }
 
@@ -267,9 +252,6 @@ mod tests {
             }
             let next = from.iter().map(|it| it.next).min().expect("arrivals");
             let waited = next.saturating_sub(now);
-            if let Some(length) = length {
-                pauses.after_pause(length, waited);
-            }
             woken += u32::from(is_warm && length.is_none());
             now += waited;
             for it in &mut from {
@@ -303,7 +285,7 @@ mod tests {
             (
                 "bursts and acknowledgements",
                 auto,
-                vec![arrivals(1, 320, 16), arrivals(2, 30, 1)],
+                vec![arrivals(1, 320, 16), arrivals(2, 330, 1)],
                 None,
                 false,
             ),
@@ -334,7 +316,7 @@ mod tests {
             pauses.on_received(TUNNEL, 1);
             pauses.before_wait(start + packet * LENGTH / 5, None);
         }
-        pauses.trust = TRUST_MAX;
+        pauses.waits = 0;
         let now = start + 200 * LENGTH / 5;
         for (due, expected) in [(150, Some(100)), (30, Some(30)), (0, None)] {
             let deadline = Some(now + Duration::from_micros(due));

@@ -248,8 +248,7 @@ impl Tunnel {
 
     fn tell_callgrind(&self, what: &str) {
         for node in &self.nodes {
-            let output =
-                clean("vgdb").arg(format!("--pid={}", node.process())).arg(what).output();
+            let output = clean("vgdb").arg(format!("--pid={}", node.process())).arg(what).output();
             let output = output.expect("vgdb is a part of valgrind");
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }

@@ -233,12 +233,12 @@ mod tests {
         // The bound and the memory in use in MB, and how many of 64 calls measure: they come from 8 threads in turn,
         // each 20 ms apart for a thread, in 160 ms.
         for (bound, in_use, measurements) in [
-            (12_000, 100, 2),  // 100 ms is the most
-            (1_000, 0, 2),     // exactly as long
-            (1_000, 400, 8),   // 20 ms
-            (256, 50, 11),     // 15.6 ms
-            (256, 127, 64),    // 0.2 ms
-            (256, 128, 64),    // half of the bound
+            (12_000, 100, 2), // 100 ms is the most
+            (1_000, 0, 2),    // exactly as long
+            (1_000, 400, 8),  // 20 ms
+            (256, 50, 11),    // 15.6 ms
+            (256, 127, 64),   // 0.2 ms
+            (256, 128, 64),   // half of the bound
             (256, 1_000, 64),
         ] {
             let mut measured = Measured { bound: bound * 1_000_000, last: None };
