@@ -45,7 +45,7 @@ pub(crate) struct TransportSettings {
         help = AckDelay::help(
             "Share of the RTT for which acknowledgements wait for more data; 0 sends every second one at \
              once. The wait also ends with the max_ack_delay of QUIC",
-            usually_acks(|acks| acks.delay.to_string(), "0"),
+            usually_acks(|acks| acks.delay.to_string(), "2ms while packets come fast and the RTT is below 2ms"),
         )
     )]
     pub ack_delay: Option<Within<AckDelay>>,
@@ -54,7 +54,7 @@ pub(crate) struct TransportSettings {
         long, value_name = "PACKETS", env = "TANDEM_ACK_THRESHOLD",
         help = AckThreshold::help(
             "Packets after which an acknowledgement waits no longer",
-            usually_acks(|acks| acks.threshold.to_string(), "2"),
+            usually_acks(|acks| acks.threshold.to_string(), "16 while they come fast and the RTT is below 2ms, and 2"),
         )
     )]
     pub ack_threshold: Option<Within<AckThreshold>>,

@@ -123,7 +123,8 @@ pub(super) struct Relay {
     /// Connections that have ended, and whose payloads for targets are relayed before they are
     /// forgotten.
     lost: VecDeque<ConnectionId>,
-    /// Whether the target of an urgent flow has sent something, see [`Node::take_urgent`](crate::node::Node::take_urgent).
+    /// Whether the target of an urgent flow has sent something, see
+    /// [`Node::take_urgent`](crate::node::Node::take_urgent).
     pub(super) has_urgent: bool,
 }
 

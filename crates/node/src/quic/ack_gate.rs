@@ -18,8 +18,9 @@ use super::observed::Arrived;
 /// How long a node waits before it acknowledges data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// The longest wait as a share of the smoothed RTT; 0: every second packet is acknowledged at once
-    /// (RFC 9000 §13.2.2). The `max_ack_delay` that this end has announced, or that the peer has asked for
+    /// The longest wait as a share of the smoothed RTT; 0: every second packet is acknowledged at once, also while
+    /// packets come fast (RFC 9000 §13.2.2). The `max_ack_delay` that this end has announced, or that the peer has
+    /// asked for
     /// (draft-ietf-quic-ack-frequency), bounds the wait. This end asks for nothing, because the engine
     /// panics when an `ACK_FREQUENCY` frame does not fit the packet that it is writing.
     pub delay: Ratio,
@@ -116,6 +117,10 @@ impl Flood {
     /// The longest wait.
     const DELAY: Duration = Duration::from_millis(2);
 
+    /// From this smoothed RTT on nothing waits. A longer path has fewer packets in each wake of its own, and an origin
+    /// that follows reports (TECC) needs timely acknowledgements there (ADR 88).
+    const RTT: Duration = Duration::from_millis(2);
+
     /// How long no packet has come before a wait ends that was in vain. At the least rate four packets come in this
     /// time.
     const SILENCE: Duration = Duration::from_millis(1);
@@ -141,9 +146,10 @@ impl Flood {
         self.at_once = self.at_once.saturating_sub(packets);
     }
 
-    /// The wait and the number of packets that end it, while packets come fast.
-    fn wait(&self) -> Option<(Duration, u64)> {
-        (self.per_ms >= Self::PER_MS && self.at_once == 0).then_some((Self::DELAY, Self::THRESHOLD))
+    /// The wait and the number of packets that end it, while packets come fast on a short path.
+    fn wait(&self, smoothed_rtt: Duration) -> Option<(Duration, u64)> {
+        (smoothed_rtt < Self::RTT && self.per_ms >= Self::PER_MS && self.at_once == 0)
+            .then_some((Self::DELAY, Self::THRESHOLD))
     }
 
     /// Notes that time has ended a wait.
@@ -223,7 +229,7 @@ impl AckGate {
         let asked_for = self.policy.map(|policy| {
             (smoothed_rtt.mul_f64(policy.delay.as_f64()), u64::from(policy.threshold))
         });
-        let wait = match (asked_for, self.flood.wait()) {
+        let wait = match (asked_for, self.flood.wait(smoothed_rtt)) {
             (Some(asked_for), Some(flood)) => {
                 Some((asked_for.0.max(flood.0), asked_for.1.max(flood.1)))
             }
@@ -250,6 +256,7 @@ mod tests {
     use crate::test_start;
 
     const RTT: Duration = Duration::from_millis(40);
+    const NEAR: Duration = Duration::from_millis(1);
     const DATA: Arrived =
         Arrived { with_data: 1, has_acks: false, is_urgent: false, is_out_of_order: false };
 
@@ -344,7 +351,7 @@ mod tests {
                 by_time += 1;
             }
             now = next;
-            gate.on_arrived(now, &DATA, false, RTT);
+            gate.on_arrived(now, &DATA, false, NEAR);
             if !gate.holds(now) {
                 gate.close(now, true);
                 at_once += 1;
@@ -382,7 +389,7 @@ mod tests {
             for _ in 0..10 {
                 now += Duration::from_micros(20);
                 packets += 1;
-                gate.on_arrived(now, &DATA, false, RTT);
+                gate.on_arrived(now, &DATA, false, NEAR);
                 if !gate.holds(now) {
                     gate.close(now, true);
                 }

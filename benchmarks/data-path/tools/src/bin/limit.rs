@@ -6,7 +6,8 @@
 //! ```
 //!
 //! It is a bound and no product: both ends know a fixed key, and nothing is negotiated, repeated, paced or limited. But
-//! each packet has what one of QUIC has: a connection ID, a number, AES-128-GCM, the protection of the header, and a flow
+//! each packet has what one of QUIC has: a connection ID, a number, AES-128-GCM, the protection of the header, and a
+//! flow
 //! ID. Whoever has received 16 packets acknowledges them with one packet that says how many came: ranges, timers and
 //! what a sender does with them are missing. Sockets receive with recvmmsg and GRO, send with GSO, and those towards
 //! targets are connected.
