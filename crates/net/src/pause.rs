@@ -239,9 +239,9 @@ mod tests {
     /// Plays a second, of which the first half warms up. Returns how many pauses and how many other waits there are in
     /// the second one.
     fn played(pause: Pause, mut from: Vec<Arrivals>, urgent: Option<Duration>) -> (u32, u32) {
-        let start = Instant::now();
+        let start = crate::clock::now();
         let mut pauses = Pauses::new(pause, start);
-        let (mut now, mut paused, mut woken) = (Duration::ZERO, 0, 0);
+        let (mut now, mut gathered, mut woken) = (Duration::ZERO, 0, 0);
         while now < Duration::from_secs(1) {
             if urgent.is_some_and(|every| now.as_micros() % every.as_micros() < 1000) {
                 pauses.on_urgent(start + now);
@@ -250,7 +250,7 @@ mod tests {
             let is_warm = now >= Duration::from_millis(500);
             if let Some(length) = length {
                 now += length;
-                paused += u32::from(is_warm);
+                gathered += u32::from(is_warm);
             }
             let next = from.iter().map(|it| it.next).min().expect("arrivals");
             let waited = next.saturating_sub(now);
@@ -264,7 +264,7 @@ mod tests {
             }
             now += Duration::from_micros(5); // the work
         }
-        (paused, woken)
+        (gathered, woken)
     }
 
     #[test]
@@ -300,19 +300,19 @@ mod tests {
             ),
             ("never", Pause::Off, vec![arrivals(1, 20, 1)], None, false),
         ] {
-            let (paused, woken) = played(pause, from, urgent);
-            let share = f64::from(paused) / f64::from(paused + woken);
+            let (gathered, woken) = played(pause, from, urgent);
+            let share = f64::from(gathered) / f64::from(gathered + woken);
             if expected {
-                assert!(share > 0.9, "{what}: {paused} pauses, {woken} other waits");
+                assert!(share > 0.9, "{what}: {gathered} pauses, {woken} other waits");
             } else {
-                assert!(share < 0.05, "{what}: {paused} pauses, {woken} other waits");
+                assert!(share < 0.05, "{what}: {gathered} pauses, {woken} other waits");
             }
         }
     }
 
     #[test]
     fn a_pause_ends_when_the_node_is_due() {
-        let start = Instant::now();
+        let start = crate::clock::now();
         let mut pauses = Pauses::new(Pause::AUTO, start);
         for packet in 1..=200 {
             pauses.on_received(TUNNEL, 1);
