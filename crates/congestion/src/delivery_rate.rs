@@ -87,7 +87,7 @@ impl DeliveryRate {
             delivered_time: now,
             first_sent_time: now,
             app_limited_until: None,
-            packets: InFlight(VecDeque::new()),
+            packets: InFlight { packets: VecDeque::new(), reported: 0 },
             newest_acked: None,
             last_progress: now,
             standstill: Duration::ZERO,
@@ -201,53 +201,70 @@ impl DeliveryRate {
     }
 }
 
-/// The packets in flight, in the order of their numbers. Packets are sent in this order and mostly acknowledged in it,
-/// so that a queue is faster than a map. `None`: a packet that was reported before an older one.
+/// The packets in flight, in the order of their numbers. Packets are sent in this order and mostly reported in it, so
+/// that a queue is faster than a map.
 #[derive(Clone, Debug)]
-struct InFlight(VecDeque<(u64, Option<SentPacket>)>);
+struct InFlight {
+    /// `None`: a packet that was reported before an older one.
+    packets: VecDeque<(u64, Option<SentPacket>)>,
+    /// How many packets are `None`.
+    reported: usize,
+}
 
 impl InFlight {
-    /// An empty queue keeps its memory if it is not for more packets than this.
+    /// An empty queue keeps its memory if it is not for more packets than this. In a longer one, at most half of the
+    /// packets are such as have been reported.
     const SPARE_MAX: usize = 16;
 
     fn insert(&mut self, number: u64, packet: SentPacket) {
         let packet = (number, Some(packet));
-        if self.0.back().is_none_or(|(newest, _)| *newest < number) {
-            return self.0.push_back(packet);
+        if self.packets.back().is_none_or(|(newest, _)| *newest < number) {
+            return self.packets.push_back(packet);
         }
-        let place = self.place(number);
-        match (place, place.ok().and_then(|place| self.0.get_mut(place))) {
-            (_, Some(old)) => *old = packet,
-            (Ok(place) | Err(place), None) => self.0.insert(place, packet),
+        match self.place(number) {
+            Ok(place) => {
+                if let Some(old) = self.packets.get_mut(place) {
+                    self.reported -= usize::from(old.1.is_none());
+                    *old = packet;
+                }
+            }
+            Err(place) => self.packets.insert(place, packet),
         }
     }
 
     /// The place of a packet, or that which it would have.
     fn place(&self, number: u64) -> Result<usize, usize> {
-        match self.0.front() {
+        match self.packets.front() {
             Some((oldest, _)) if *oldest == number => Ok(0),
-            _ => self.0.binary_search_by_key(&number, |(number, _)| *number),
+            _ => self.packets.binary_search_by_key(&number, |(number, _)| *number),
         }
     }
 
     fn get(&self, number: u64) -> Option<SentPacket> {
-        self.0.get(self.place(number).ok()?)?.1
+        self.packets.get(self.place(number).ok()?)?.1
     }
 
     fn first(&self) -> Option<(u64, SentPacket)> {
-        let (number, packet) = self.0.front()?;
+        let (number, packet) = self.packets.front()?;
         Some((*number, (*packet)?))
     }
 
     fn remove(&mut self, number: u64) {
-        if let Some((_, packet)) = self.place(number).ok().and_then(|place| self.0.get_mut(place)) {
-            *packet = None;
+        let place = self.place(number).ok();
+        if let Some((_, packet)) = place.and_then(|place| self.packets.get_mut(place)) {
+            self.reported += usize::from(packet.take().is_some());
         }
-        while let Some((_, None)) = self.0.front() {
-            self.0.pop_front();
+        while let Some((_, None)) = self.packets.front() {
+            self.packets.pop_front();
+            self.reported -= 1;
         }
-        if self.0.is_empty() && self.0.capacity() > Self::SPARE_MAX {
-            self.0 = VecDeque::new();
+        if self.packets.len() > Self::SPARE_MAX && self.reported > self.packets.len() / 2 {
+            // A packet whose report may never come is the first one.
+            self.packets.retain(|(_, packet)| packet.is_some());
+            self.reported = 0;
+        }
+        if self.packets.is_empty() && self.packets.capacity() > Self::SPARE_MAX {
+            self.packets = VecDeque::new();
         }
     }
 }
@@ -404,7 +421,7 @@ mod tests {
 
     #[test]
     fn packets_are_found_in_whatever_order_they_are_sent_and_reported() {
-        // The numbers of the handshake begin anew.
+        // After the handshake, packet numbers start again at 0. So a number can follow a larger one, or come twice.
         for (sent, reported) in [
             ([5, 6, 7, 8], [8, 6, 5, 7]),
             ([0, 2, 4, 1], [1, 4, 2, 0]),
@@ -420,8 +437,21 @@ mod tests {
                 path.in_flight += PACKET; // it never falls to zero
                 assert_eq!(path.ack(number, last).is_none(), was_reported, "{number} of {sent:?}");
             }
-            assert!(path.rates.packets.0.is_empty(), "{sent:?}");
+            assert!(path.rates.packets.packets.is_empty(), "{sent:?}");
         }
+    }
+
+    #[test]
+    fn a_packet_without_a_report_does_not_keep_those_after_it_in_memory() {
+        let mut path = Path::new();
+        path.send(0, 0);
+        for number in 1..=10_000 {
+            path.send(number, number);
+            path.ack(number, number);
+        }
+        assert!(path.rates.packets.get(0).is_some(), "its report may still come");
+        let kept = path.rates.packets.packets.len();
+        assert!(kept <= 2 * InFlight::SPARE_MAX, "{kept} places for one packet");
     }
 
     #[test]
@@ -431,6 +461,6 @@ mod tests {
         path.send(1, 1);
         path.send(2, 90_000);
         path.ack(2, 90_000).unwrap();
-        assert!(path.rates.packets.0.is_empty());
+        assert!(path.rates.packets.packets.is_empty());
     }
 }

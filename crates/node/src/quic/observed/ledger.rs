@@ -85,22 +85,16 @@ impl Class {
     }
 }
 
-/// A map that forgets its oldest entries.
-#[derive(Debug)]
-struct Recent<T> {
-    entries: BTreeMap<Tag, T>,
+/// The classes of the newest packets by their tags. The oldest ones are forgotten.
+#[derive(Debug, Default)]
+struct Recent {
+    entries: BTreeMap<Tag, Class>,
     order: VecDeque<Tag>,
 }
 
-impl<T> Default for Recent<T> {
-    fn default() -> Self {
-        Self { entries: BTreeMap::new(), order: VecDeque::new() }
-    }
-}
-
-impl<T> Recent<T> {
-    fn insert(&mut self, tag: Tag, value: T) {
-        if self.entries.insert(tag, value).is_none() {
+impl Recent {
+    fn insert(&mut self, tag: Tag, class: Class) {
+        if self.entries.insert(tag, class).is_none() {
             self.order.push_back(tag);
         }
         if self.order.len() > REMEMBERED_MAX
@@ -110,8 +104,8 @@ impl<T> Recent<T> {
         }
     }
 
-    fn get(&self, tag: Tag) -> Option<&T> {
-        self.entries.get(&tag)
+    fn get(&self, tag: Tag) -> Option<Class> {
+        self.entries.get(&tag).copied()
     }
 }
 
@@ -184,7 +178,7 @@ pub(crate) struct Ledger(Arc<Mutex<LayerAccount>>);
 struct LayerAccount {
     totals: Overhead,
     /// What was sent on inner layers, for the packets around it.
-    sent: Recent<Class>,
+    sent: Recent,
     /// Received packets with others inside that have not been decrypted.
     open: OpenPackets,
 }
@@ -226,7 +220,7 @@ impl Layer {
     pub(crate) fn on_sent_beside(&self, inner: &[u8], sent: &[u8]) {
         self.ledger.with(|account| {
             let mut class = Class::BARE;
-            class.add(account.sent.get(Tag::of(inner)).copied());
+            class.add(account.sent.get(Tag::of(inner)));
             if self.is_outermost {
                 account.settle(class, sent.len() as u64);
             } else {
@@ -256,7 +250,7 @@ impl Layer {
             self.count(account, packet);
             let mut class = packet.own_class(self.is_end_to_end);
             for &tag in packet.inner {
-                class.add(account.sent.get(tag).copied());
+                class.add(account.sent.get(tag));
             }
             if self.is_outermost {
                 account.settle(class, packet.size);
