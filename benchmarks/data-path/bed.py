@@ -78,8 +78,8 @@ def tandem(name, program, options=(), parts=()):
 
 
 def tandems(given):
-    """One for each [NAME=]FILE, or the release build."""
-    default = os.environ.get("TANDEM") or str(TARGET / "release/tandem")
+    """One for each [NAME=]FILE, or the build of profile dist."""
+    default = os.environ.get("TANDEM") or str(TARGET / "dist/tandem")
     found = []
     for number, words in enumerate(given or [default], 1):
         name, separator, file = words.rpartition("=")
@@ -150,7 +150,7 @@ def build(peers, tandems):
     need("cargo", "install a stable Rust toolchain, see https://rustup.rs")
     for one in tandems:
         if not os.access(one.program, os.X_OK):
-            raise SystemExit(f"{one.program} is missing: run cargo build --release, or name another file with --tandem")
+            raise SystemExit(f"{one.program} is missing: run cargo build --profile dist, or name another file with --tandem")
     cargo_build("tools", BUILD)
     for peer, file, folder in ((MASQUE, MASQUE_GO, "masque-go"), (HYSTERIA, SING, "../tcp-over-quic/peers/sing-hysteria2")):
         if peer in peers:
