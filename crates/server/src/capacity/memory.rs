@@ -182,6 +182,36 @@ mod tests {
     }
 
     #[test]
+<<<<<<< HEAD
+    fn threads_share_measurements_until_the_memory_may_have_grown() {
+        // The bound and the memory in use in MB, and how many of 64 calls measure: they come from 8 threads in turn,
+        // each 20 ms apart for a thread, in 160 ms.
+        for (bound, in_use, measurements) in [
+            (12_000, 100, 2), // 100 ms is the most
+            (1_000, 0, 2),    // exactly as long
+            (1_000, 400, 8),  // 20 ms
+            (256, 50, 11),    // 15.6 ms
+            (256, 127, 64),   // 0.2 ms
+            (256, 128, 64),   // half of the bound
+            (256, 1_000, 64),
+        ] {
+            let mut measured = Measured { bound: bound * 1_000_000, last: None };
+            let (begin, mut count) = (clock::now(), 0);
+            for call in 0..64 {
+                let now = begin + Duration::from_micros(2500) * call;
+                let bytes = measured.get(now, || {
+                    count += 1;
+                    in_use * 1_000_000
+                });
+                assert_eq!(bytes, in_use * 1_000_000);
+            }
+            assert_eq!(count, measurements, "{in_use} of {bound} MB");
+        }
+    }
+
+    #[test]
+=======
+>>>>>>> parent of 7c54399f (Merge branch 'w-bounds' into w-pause)
     fn a_gauge_makes_the_allocator_give_back_soon() {
         gauge();
         for name in UNUSED_PAGES_SETTINGS {
