@@ -103,7 +103,7 @@ impl<'a, R: Role> Prepared<'a, R> {
     fn nodes(&self) -> Result<(run::Nodes<R::Node>, Address), ServeError> {
         let Self { role, setup, transport, config, limits, .. } = self;
         let grace = run::grace(limits);
-        let memory_in_use = Some(memory::gauge());
+        let memory_in_use = Some(memory::gauge(setup.memory.0));
         memory::warn_of_group(setup.memory.0);
         let is_watched = setup.admin.is_some() || role.is_watched();
         let tick = is_watched.then_some(admin::INTERVAL);
