@@ -16,12 +16,10 @@
 //!
 //! **What makes the counts steady.** How many packets a process finds when it wakes decides what a packet costs. So all
 //! processes share one CPU and have a real-time priority, with which each runs until it waits, whatever else the
-//! machine
-//! does. A burst leaves with one system call, the next one leaves when all of it has arrived, and between the two each
-//! process finishes what it does. The windows are large from the beginning: valgrind makes the round trip a hundred
-//! times
-//! as long, so that pacing would divide the bursts, which it does not do in a release. In that order of things, the
-//! median of several counts varies by about 1 %.
+//! machine does. A burst leaves with one system call, the next one leaves when all of it has arrived, and between the
+//! two each process finishes what it does. The windows are large from the beginning: valgrind makes the round trip a
+//! hundred times as long, so that pacing would divide the bursts, which it does not do in a release. In that order of
+//! things, the median of several counts varies by about 1 %.
 
 #[path = "../../../lab/tests/instructions/bounds.rs"]
 mod bounds;

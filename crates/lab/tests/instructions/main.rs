@@ -9,9 +9,8 @@
 //! An incremental build has other code: up to 10 % fewer instructions. So the bounds are those of a build that is not.
 //!
 //! The program runs itself under valgrind's callgrind, once for each mode, direction and node. Only the measured
-//! payloads
-//! are counted, and only in Rust functions: see `callgrind`. The same program gives nearly the same counts again.
-//! `crates/cli/tests/release_instructions` counts the release program on sockets.
+//! payloads are counted, and only in Rust functions: see `callgrind`. The same program gives nearly the same counts
+//! again. `crates/cli/tests/release_instructions` counts the release program on sockets.
 
 #[path = "../copies/bed.rs"]
 mod bed;
