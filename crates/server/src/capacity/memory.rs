@@ -236,7 +236,7 @@ mod tests {
             (12_000, 100, 2), // 100 ms is the most
             (1_000, 0, 2),    // exactly as long
             (1_000, 400, 8),  // 20 ms
-            (256, 50, 11),    // 15.6 ms
+            (256, 50, 10),    // 15.6 ms: at each seventh call
             (256, 127, 64),   // 0.2 ms
             (256, 128, 64),   // half of the bound
             (256, 1_000, 64),
