@@ -20,9 +20,8 @@ use super::observed::Arrived;
 pub struct AckPolicy {
     /// The longest wait as a share of the smoothed RTT; 0: every second packet is acknowledged at once, also while
     /// packets come fast (RFC 9000 §13.2.2). The `max_ack_delay` that this end has announced, or that the peer has
-    /// asked for
-    /// (draft-ietf-quic-ack-frequency), bounds the wait. This end asks for nothing, because the engine
-    /// panics when an `ACK_FREQUENCY` frame does not fit the packet that it is writing.
+    /// asked for (draft-ietf-quic-ack-frequency), bounds the wait. This end asks for nothing, because the engine panics
+    /// when an `ACK_FREQUENCY` frame does not fit the packet that it is writing.
     pub delay: Ratio,
     /// The number of packets with data after which this end waits no longer.
     pub threshold: u32,
@@ -125,7 +124,7 @@ impl Flood {
     /// time.
     const SILENCE: Duration = Duration::from_millis(1);
 
-    /// How many packets are acknowledged at once after the first wait in vain.
+    /// How many packets are acknowledged at once after the first wait in vain, and after a gap.
     const AT_ONCE_LEAST: u64 = 64;
 
     /// The most, with which a wait of 2 ms is a small part of the time.
@@ -150,6 +149,11 @@ impl Flood {
     fn wait(&self, smoothed_rtt: Duration) -> Option<(Duration, u64)> {
         (smoothed_rtt < Self::RTT && self.per_ms >= Self::PER_MS && self.at_once == 0)
             .then_some((Self::DELAY, Self::THRESHOLD))
+    }
+
+    /// Notes a packet out of order. A path that loses packets leaves its sender a small window.
+    fn on_gap(&mut self) {
+        self.at_once = self.at_once.max(Self::AT_ONCE_LEAST);
     }
 
     /// Notes that time has ended a wait.
@@ -223,6 +227,7 @@ impl AckGate {
         self.unacknowledged += arrived.with_data;
         if arrived.is_out_of_order {
             self.hurry = AFTER_A_GAP;
+            self.flood.on_gap();
         }
         let is_hurried = self.hurry > 0;
         self.hurry = self.hurry.saturating_sub(arrived.with_data);
@@ -377,6 +382,18 @@ mod tests {
                 expected.0.contains(&at_once) && expected.1.contains(&by_time),
                 "{why}: {at_once}, {by_time}"
             );
+        }
+    }
+
+    #[test]
+    fn of_fast_packets_all_are_acknowledged_where_every_fiftieth_is_lost() {
+        let (mut now, mut gate) = (test_start(), AckGate::new(None));
+        for packet in 0..2000 {
+            now += Duration::from_micros(20);
+            let is_out_of_order = packet % 50 == 0;
+            gate.on_arrived(now, &Arrived { is_out_of_order, ..DATA }, false, NEAR);
+            assert!(!gate.holds(now), "packet {packet}");
+            gate.close(now, true);
         }
     }
 
