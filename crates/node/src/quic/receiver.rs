@@ -114,8 +114,8 @@ impl Receiver {
     }
 
     /// Notes a packet. Returns whether [`Self::on_readable`] must be called for what it brought before the next one:
-    /// while bytes are held, because the engine joins small pieces when many wait in it (see [`WAITING_MAX`]), and after
-    /// many packets.
+    /// while bytes are held, because the engine joins small pieces when many wait in it (see [`WAITING_MAX`]), and
+    /// after many packets.
     pub(super) const fn on_packet(&mut self) -> bool {
         self.uncounted += 1;
         self.has_held() || self.uncounted >= UNCOUNTED_MAX

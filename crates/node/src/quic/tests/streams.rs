@@ -328,8 +328,8 @@ fn a_reader_that_pauses_after_a_gap_loses_nothing_and_stops_the_sender() {
 #[test]
 fn a_reader_that_pauses_on_a_fast_path_keeps_its_connection_and_stops_the_sender() {
     const WINDOW: usize = 16_000_000;
-    // Without a loss, with a few, and with thousands of gaps while nothing is read. As many as the kernel has joined come
-    // together.
+    // Without a loss, with a few, and with thousands of gaps while nothing is read. As many as the kernel has joined
+    // come together.
     for (lost, together) in [(0, TOGETHER), (1, TOGETHER), (20, TOGETHER), (0, 1500), (1, 1500)] {
         let mut pair = Pair::connected(WINDOW as u64);
         let sent = contents(4 * WINDOW);
