@@ -35,6 +35,9 @@ const SHAKEN_TRUST: Factor = Factor::from_percent(125);
 /// which packets wait in the tunnel. Acknowledgements confirm that time, so that slow start would send as many bytes.
 const QUEUE_TRUST: Factor = Factor::from_percent(200);
 
+/// The most retransmissions of one packet for which the window has room.
+const REPAIRS_MAX: f64 = 3.0;
+
 /// The lifetime of a report in smoothed end-to-end RTTs.
 const LIFETIME_RTTS: u32 = 2;
 
@@ -294,7 +297,17 @@ impl Control {
     fn at_exit(&self) -> Duration {
         let report = self.report.map(|(_, info)| info);
         let repairing = report.filter(|info| info.retransmit_ratio > Ratio::ZERO);
-        repairing.map_or(Duration::ZERO, |info| info.min_rtt)
+        repairing.map_or(Duration::ZERO, |info| info.min_rtt.mul_f64(self.repairs(&info)))
+    }
+
+    /// Returns how many retransmissions the last of the packets needs that the tunnel sends in one RTT, at least
+    /// one. Of n packets, n r are lost, n r^2 are lost twice, and so on until n r^k is one: k is log n / -log r.
+    fn repairs(&self, info: &TunnelInfo) -> f64 {
+        let bytes = info.sending_rate.bytes_in(info.min_rtt);
+        let packets = to_f64(bytes.get()) / to_f64(self.max_datagram_size.get().max(1));
+        // A ratio of one would be without a logarithm to divide by.
+        let lost = info.retransmit_ratio.as_f64().clamp(1e-6, 0.9);
+        (packets.max(1.0).ln() / -lost.ln()).clamp(1.0, REPAIRS_MAX)
     }
 
     /// Returns the congestion window, or `None` if the sender follows no report.
@@ -307,7 +320,7 @@ impl Control {
         };
         let extra = self.max_datagram_size.saturating_mul(WINDOW_EXTRA);
         // The window must not keep the tunnel's queue from its target. On a path whose tunnel is most of
-        // it, packets wait for one retransmission about as long as the path's RTT.
+        // it, packets wait for a retransmission about as long as the path's RTT.
         let waiting = self.in_queues(&config) + self.at_exit();
         let least = rtt + config.queue_target + waiting;
         let time = rtt.mul_f64(config.window.get()).max(least);
@@ -402,6 +415,32 @@ mod tests {
             let seen = window_ms(&control);
             assert!(seen.abs_diff(expected) <= 1, "{rtt} {smoothed} {queue}: {seen} ms");
         }
+    }
+
+    #[test]
+    fn the_window_covers_the_retransmissions_of_packets_that_are_lost_again() {
+        // Tr in Mbit/s, r in per cent, and the retransmissions. The tunnel's least RTT is 40 ms, so that its
+        // packets in an RTT are 4, 42, 417 and 4167.
+        for (mbps, percent, expected) in [
+            (1, 5, 1.0),
+            (10, 5, 1.25),
+            (100, 5, 2.01),
+            (100, 1, 1.31),
+            (1000, 5, 2.78),
+            (1000, 10, 3.0),
+            (1, 100, 3.0),
+        ] {
+            let repairing = TunnelInfo {
+                sending_rate: Rate::from_mbps(mbps),
+                retransmit_ratio: Ratio::of(percent, 100),
+                ..info(40 * MS, 0)
+            };
+            let control = control(400 * MS, &repairing);
+            let seen = control.at_exit().as_secs_f64() / 0.04;
+            assert!((seen - expected).abs() < 0.01, "{mbps} Mbit/s, {percent} %: {seen}");
+        }
+        let nothing_lost = control(400 * MS, &info(40 * MS, 0));
+        assert_eq!(nothing_lost.at_exit(), Duration::ZERO);
     }
 
     #[test]
