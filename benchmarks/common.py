@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-START_TIMEOUT = 30  # seconds
+START_TIMEOUT = 90  # seconds; 10,000 connections take a third of it
 
 
 def stop(processes):
@@ -91,6 +92,40 @@ def cpu_of_threads(pid):
     """The CPU time of each thread, in nanoseconds."""
     threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
     return {thread.name: int((thread / "schedstat").read_text().split()[0]) for thread in threads}
+
+
+def cpu_of_descendants(pid):
+    """The CPU time in seconds of all processes that this one and its children have started and that still live."""
+    total, parents = 0.0, [pid]
+    while parents:
+        for file in pathlib.Path(f"/proc/{parents.pop()}/task").glob("*/children"):
+            # A process may end meanwhile.
+            with contextlib.suppress(OSError):
+                for child in map(int, file.read_text().split()):
+                    total += cpu_seconds(child)
+                    parents.append(child)
+    return total
+
+
+class OtherWork:
+    """What all other programs of this machine, and its host, took of its CPUs since this object was made."""
+
+    def __init__(self):
+        self.begin = self.now()
+
+    @staticmethod
+    def now():
+        """Times in seconds: of the clock, of idle CPUs, and of CPUs that worked for this process and what it has started."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        own = time.process_time() + ended.ru_utime + ended.ru_stime + cpu_of_descendants(os.getpid())
+        _, *ticks = pathlib.Path("/proc/stat").read_text().splitlines()[0].split()
+        idle = sum(map(int, ticks[3:5])) / os.sysconf("SC_CLK_TCK")
+        return time.monotonic(), idle, own
+
+    def share(self):
+        """In CPUs. It is wrong by the time of a few ticks, 10 ms each, and counts the interrupts of idle CPUs, too."""
+        elapsed, idle, own = (now - before for now, before in zip(self.now(), self.begin))
+        return max(0, os.cpu_count() - (idle + own) / elapsed)
 
 
 class Processes:

@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target").absolute()
 BUILD = TARGET / "data-path"
-LOAD, RELAY, CLIENT = (BUILD / "release" / name for name in ("load", "relay", "client"))
+LOAD, RELAY, CLIENT, LIMIT = (BUILD / "release" / name for name in ("load", "relay", "client", "limit"))
 MASQUE_GO, SING = BUILD / "masque-go", BUILD / "sing-hysteria2"
 TOKIO_QUICHE_BUILD = BUILD / "tokio-quiche"
 TOKIO_QUICHE = TOKIO_QUICHE_BUILD / "release/data-path-tokio-quiche"
@@ -42,6 +42,8 @@ class Contestant:
     client: object = None
     program: str = ""
     is_tandem: bool = False
+    options: tuple = ()  # of both ends, besides those that all have
+    parts: tuple = ()  # those that it takes part in, if not all: it is a bound, or another contestant with one setting changed
 
     def own_client(self, address, targets):
         return self.client(address, targets) if self.client else self.any_client(address, targets, 1)
@@ -60,23 +62,24 @@ def forwards(targets):
     return [f"{ANY_PORT}={target}" for target in targets]
 
 
-def tandem(name, program):
+def tandem(name, program, options=(), parts=()):
     def proxy(_, threads=None):
         bounded = ["--threads", threads] if threads else []
         keys = ["--cert", CERT, "--key", KEY]
-        return [program, "proxy", "--listen", ANY_PORT, *keys, "--allow-target", "127.0.0.0/8", "--drain", "0s", *bounded]
+        allowed = ["--allow-target", "127.0.0.0/8", "--drain", "0s"]
+        return [program, "proxy", "--listen", ANY_PORT, *keys, *allowed, *bounded, *options]
 
     def client(address, targets):
         # What does not fit a datagram is dropped, so that the largest payload is one that fits.
         udp = [word for forward in forwards(targets) for word in ("--udp", forward)]
-        return [program, "client", "--via", f"https://{address}", "--ca", CA, "--oversize", "drop", *udp]
+        return [program, "client", "--via", f"https://{address}", "--ca", CA, "--oversize", "drop", *udp, *options]
 
-    return Contestant(name, proxy, "connect-udp", client, program, True)
+    return Contestant(name, proxy, "connect-udp", client, program, True, tuple(options), parts)
 
 
 def tandems(given):
-    """One for each [NAME=]FILE, or the release build."""
-    default = os.environ.get("TANDEM") or str(TARGET / "release/tandem")
+    """One for each [NAME=]FILE, or the build of profile dist."""
+    default = os.environ.get("TANDEM") or str(TARGET / "dist/tandem")
     found = []
     for number, words in enumerate(given or [default], 1):
         name, separator, file = words.rpartition("=")
@@ -85,11 +88,38 @@ def tandems(given):
     return found
 
 
+def without_pause(contestants):
+    """Each Tandem that can pause, as it is when it never does."""
+    for one in contestants:
+        words = [one.program, "proxy", "--help"]
+        is_there = os.access(one.program, os.X_OK)  # a plan needs no program
+        if not is_there or "--pause" in subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout:
+            yield tandem(f"{one.name}-no-pause", one.program, ("--pause", "off"), ("packets", "echo", "downloads"))
+
+
+def relay(name, *options, parts=()):
+    def client(address, targets):
+        return [CLIENT, *options, "relay", address, CA, "carry", 1, *forwards(targets)]
+
+    return Contestant(name, lambda targets: [RELAY, *options, ANY_PORT, CERT, KEY, *targets], "relay", client, parts=parts)
+
+
+def limit(name, *options, parts):
+    def client(address, targets, connections=1):
+        return [LIMIT, *options, "client", address, connections, *forwards(targets)]
+
+    return Contestant(name, lambda targets: [LIMIT, *options, "relay", ANY_PORT, *targets], "", client, parts=parts)
+
+
 def sing_client(address, targets, connections=1):
     return [SING, "connect-udp", "-server", address, "-ca", CA, "-connections", connections, *forwards(targets)]
 
 
-QUINN = Contestant("quinn", lambda targets: [RELAY, ANY_PORT, CERT, KEY, *targets], "relay")
+PAUSE_US = 100  # as Tandem's own
+QUINN = relay("quinn")
+QUINN_PAUSE = relay("quinn-pause", "--pause", PAUSE_US, parts=("packets", "echo"))
+THE_LIMIT = limit("limit", parts=("packets", "echo", "connections"))
+LIMIT_PAUSE = limit("limit-pause", "--pause", PAUSE_US, parts=("packets", "echo"))
 MASQUE = Contestant(
     "masque-go",
     lambda _: [MASQUE_GO, "proxy", ANY_PORT, CERT, KEY],
@@ -100,7 +130,8 @@ HYSTERIA = Contestant(
     "sing-hysteria2", lambda _: [SING, "serve", "-listen", ANY_PORT, "-cert", CERT, "-key", KEY], "", sing_client
 )
 QUICHE = Contestant("tokio-quiche", lambda _: [TOKIO_QUICHE, ANY_PORT, CERT, KEY], "connect-udp")
-PEERS = {one.name: one for one in (QUINN, MASQUE, HYSTERIA, QUICHE)}
+PEERS = {one.name: one for one in (QUINN, THE_LIMIT, MASQUE, HYSTERIA, QUICHE)}
+PAUSING = {"quinn": QUINN_PAUSE, "limit": LIMIT_PAUSE}
 
 
 def need(program, advice):
@@ -120,7 +151,7 @@ def build(peers, tandems):
     need("cargo", "install a stable Rust toolchain, see https://rustup.rs")
     for one in tandems:
         if not os.access(one.program, os.X_OK):
-            raise SystemExit(f"{one.program} is missing: run cargo build --release, or name another file with --tandem")
+            raise SystemExit(f"{one.program} is missing: run cargo build --profile dist, or name another file with --tandem")
     cargo_build("tools", BUILD)
     for peer, file, folder in ((MASQUE, MASQUE_GO, "masque-go"), (HYSTERIA, SING, "../tcp-over-quic/peers/sing-hysteria2")):
         if peer in peers:
@@ -167,7 +198,8 @@ class Tunnel(Processes):
         """Congestion windows grow, and packets find their size, on each connection before anything is measured."""
         for direction in ("up", "down"):
             flows = max(4, self.connections)
-            self.ask("packets", direction, flows, 1200, 20_000, 16, max(8_000, flows * 64))
+            each = 64 if flows <= 1000 else 16
+            self.ask("packets", direction, flows, 1200, 20_000, 16, max(8_000, flows * each))
 
     def serve(self, command, addresses, cpu):
         process, found, _ = start(command, addresses, cpu)

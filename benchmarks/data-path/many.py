@@ -9,10 +9,16 @@ import packets
 from rounds import Part
 
 # (connections, flows, burst)
-DESIGN = [(1, 256, 16), (16, 256, 16), (256, 256, 16), (256, 256, 1), (16, 4096, 16), (256, 4096, 16)]
+DESIGN = [
+    (1, 256, 16), (16, 256, 16), (256, 256, 16), (256, 256, 1), (256, 4096, 16), (1000, 1000, 16), (16, 10_000, 16),
+    (10_000, 10_000, 16),
+]  # fmt: skip
 QUICK = [(16, 256, 16), (256, 4096, 16)]
 RATE = 50_000
-MANY_FLOWS = 4096  # one machine does not have enough ports for the flows of all contestants at the same time
+MANY_FLOWS = 1000  # one machine does not have enough ports for so many of all contestants at the same time
+MANY_CONNECTIONS = 1000
+MOST_ROUNDS = 2  # with 10,000 connections, which take half a minute to come about
+PER_CONNECTION = 0.0025  # seconds, an estimate
 BYTES = 1200
 THREADS_CONNECTIONS = 64
 THREADS_RATES = (20_000, 50_000, 100_000)
@@ -33,12 +39,17 @@ class Connections(Part):
     name = "connections"
 
     def __init__(self, given, connections, cases):
-        super().__init__(given.rounds, cases)
+        super().__init__(min(given.rounds, MOST_ROUNDS) if connections > MANY_CONNECTIONS else given.rounds, cases)
         self.connections, self.duration = connections, given.seconds
+        self.startup += connections * PER_CONNECTION
         self.lasting = all(case["flows"] < MANY_FLOWS for case in cases)
 
     def site(self, contestant):
         return ManyTunnel(contestant, self.connections)
+
+    def takes(self, contestant, case):
+        # The two in Go would take minutes more for so many.
+        return self.connections < MANY_CONNECTIONS or contestant not in (bed.MASQUE, bed.HYSTERIA)
 
     def seconds(self, contestant, case):
         return self.duration + packets.OVERHEAD + case["flows"] * 0.0001

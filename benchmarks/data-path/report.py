@@ -7,14 +7,16 @@ import common
 import summary
 
 PARAMETERS = [
-    "rate", "bytes", "burst", "direction", "flows", "connections", "threads", "beside", "kind", "hops", "mode", "idle",
+    "rate", "bytes", "burst", "direction", "flows", "connections", "threads", "beside", "kind", "hops", "mode", "idle", "congestion",
 ]  # fmt: skip
 MEASURED = [
     "payload_bytes", "sent", "received", "reached_pps", "late_p99_us", "late", "loss_percent", "proxy_ns", "client_ns",
     "busiest_share", "bound_pps", "delivered_pps", "p50_us", "p99_us", "lost", "full_handshakes",
     "goodput_mbps", "get_s_per_gb", "entrance_s_per_gb", "proxy1_s_per_gb", "proxy2_s_per_gb", "origin_s_per_gb",
+    "near_s_per_gb", "far_s_per_gb",
     "start_bytes", "connection_bytes", "flow_bytes",
 ]  # fmt: skip
+CIRCUMSTANCES = ["others_cpus", "busy", "again", "failed"]
 LOSS_LIMIT = 0.5  # percent
 SLOWEST = 0.95  # of the rate that was asked for
 
@@ -49,9 +51,10 @@ def marks(rows):
     shares = [float(row["reached_pps"]) / float(row["rate"]) for row in rows if row["reached_pps"] and row["rate"]]
     if shares and statistics.median(shares) < SLOWEST:
         found.append(f"{statistics.median(shares) * 100:.0f} % of the rate")
-    late = values(rows, "late")
-    if sum(late):
-        found.append(f"late {sum(late):.0f} of {len(late)}")
+    for mark in ("late", "busy"):
+        marked = values(rows, mark)
+        if sum(marked):
+            found.append(f"{mark} {sum(marked):.0f} of {len(marked)}")
     return ", ".join(found)
 
 
@@ -75,9 +78,16 @@ def read(file):
     if not file.exists():
         raise SystemExit(f"{file} is missing: measure first, or name another file with --csv")
     with file.open(newline="") as opened:
-        rows = list(csv.DictReader(opened))
+        nothing = dict.fromkeys([*PARAMETERS, *MEASURED, *CIRCUMSTANCES], "")  # what earlier versions did not measure
+        rows = [summed(nothing | row) for row in csv.DictReader(opened)]
     rows.sort(key=lambda row: int(row["order"]))  # the cases stay in their order: the sort is stable
     return rows
+
+
+def summed(row):
+    """With the CPU time of all processes."""
+    each = [float(value) for field, value in row.items() if field.endswith("_s_per_gb") and value != ""]
+    return row | {"all_s_per_gb": sum(each) if each else ""}
 
 
 def lines(file):
@@ -87,8 +97,10 @@ def lines(file):
         return
     loads = sorted(float(row["load_average"]) for row in rows)
     failed = sum(row["failed"] != "" for row in rows)
-    late = sum(row["late"] == "1" for row in rows)
-    yield f"{len(rows)} runs, of which {failed} failed, and {late} had a late generator; load average {loads[0]} to {loads[-1]}"
+    late, busy = (sum(row[mark] == "1" for row in rows) for mark in ("late", "busy"))
+    again = sum(values(rows, "again"))
+    yield (f"{len(rows)} runs, of which {failed} failed, {late} had a late generator, and {busy} other programs disturbed; {again:.0f} "
+           f"more were made again for one of these; load average {loads[0]} to {loads[-1]}")  # fmt: skip
     yield ""
     yield from summary.lines(rows)
     of_part = {}
@@ -96,19 +108,19 @@ def lines(file):
         of_part.setdefault(row["part"], []).append(row)
     for part, table in (
         ("packets", packets), ("connections", connections), ("echo", echo), ("setup", setup), ("threads", threads),
-        ("downloads", downloads), ("memory", memory),
+        ("downloads", downloads), ("tcp", tcp), ("memory", memory),
     ):  # fmt: skip
         if part in of_part:
             yield from table(of_part[part])
 
 
 def packets(rows):
-    yield "**CPU time per delivered packet, in nanoseconds**"
+    yield "**CPU time per delivered packet, in nanoseconds, and echoes of 1200 bytes beside the same load, in microseconds**"
     yield ""
     yield (f"Marked are a loss above {LOSS_LIMIT} %, a rate below {SLOWEST * 100:.0f} % of what was asked for, and runs whose generator "
-           "was late: their costs are no comparison.")  # fmt: skip
+           "was late or that other programs disturbed: their costs are no comparison.")  # fmt: skip
     yield ""
-    yield from costs(rows, ["rate", "bytes", "burst", "direction", "flows"], ["proxy_ns", "client_ns"])
+    yield from costs(rows, ["rate", "bytes", "burst", "direction", "flows"], ["proxy_ns", "client_ns"], ECHOES)
 
 
 def connections(rows):
@@ -117,14 +129,19 @@ def connections(rows):
     yield from costs(rows, ["rate", "connections", "burst", "direction", "flows"], ["proxy_ns"])
 
 
-def costs(rows, parameters, fields):
-    """A line for each case and contestant, with its ratios to the first contestant."""
+ECHOES = {"echo p50": "p50_us", "echo p99": "p99_us", "lost echoes": "lost"}
+
+
+def costs(rows, parameters, fields, more=None):
+    """A line for each case and contestant, with its ratios to the first contestant, and more columns."""
+    more = more or {}
     first = rows[0]["contestant"]
     names = [field.removesuffix("_ns") for field in fields]
-    head = [*parameters, "contestant", "marks", *names, *(f"{name} against {first}" for name in names)]
+    head = [*parameters, "contestant", "marks", *names, *(f"{name} against {first}" for name in names), *more]
     found = (
         [*(of_value(value, of) for value in case), name, marks(of), *(spread(of, field) for field in fields),
-         *("1" if name == first else against(of, of_contestant.get(first, []), field) for field in fields)]
+         *("1" if name == first and values(of, field) else against(of, of_contestant.get(first, []), field) for field in fields),
+         *(spread(of, field) for field in more.values())]
         for case, of_contestant in groups(rows, *parameters).items() for name, of in of_contestant.items()
     )  # fmt: skip
     yield from common.table(head, found)
@@ -171,12 +188,35 @@ def threads(rows):
 def downloads(rows):
     yield f"**HTTP/3 downloads of {int(rows[0]['bytes']) / 1e6:.0f} MB; CPU seconds per GB**"
     yield ""
-    processes = ["get", "entrance", "proxy1", "proxy2", "origin"]
+    processes = ["get", "entrance", "proxy1", "proxy2", "origin", "all"]
     table = (
-        [hops, mode, name, spread(of, "goodput_mbps"), *(spread(of, f"{process}_s_per_gb") for process in processes)]
+        [hops, mode, name, marks(of), spread(of, "goodput_mbps"), *(spread(of, f"{process}_s_per_gb") for process in processes)]
         for (hops, mode), case in groups(rows, "hops", "mode").items() for name, of in case.items()
     )  # fmt: skip
-    yield from common.table(["proxies", "mode", "contestant", "Mbit/s", "get", "client", "proxy 1", "proxy 2", "origin"], table)
+    yield from common.table(["proxies", "mode", "contestant", "marks", "Mbit/s", "get", "client", "proxy 1", "proxy 2", "origin", "all"], table)
+
+
+def tcp(rows):
+    bulk = max(int(row["bytes"]) for row in rows) / 1e6
+    yield (f"**TCP through one hop: {bulk:.0f} MB in Gbit/s, CPU seconds per GB of both ends, and round trips of 100 bytes in "
+           f"microseconds; TCP's congestion control: {rows[0]['congestion']}**")  # fmt: skip
+    yield ""
+    yield "haproxy neither encrypts nor tunnels, and has one process."
+    yield ""
+    by_kind = groups(rows, "kind")
+    found = (
+        [name, marks([row for case in by_kind.values() for row in case.get(name, [])]),
+         *(word for kind in ("up", "down") for word in of_bulk(by_kind.get((kind,), {}).get(name, []))),
+         *(spread(by_kind.get(("echo",), {}).get(name, []), field) for field in ("p50_us", "p99_us"))]
+        for name in dict.fromkeys(row["contestant"] for row in rows)
+    )  # fmt: skip
+    costs = [f"{what} {kind}" for kind in ("up", "down") for what in ("Gbit/s", "near end", "far end", "both ends")]
+    yield from common.table(["contestant", "marks", *costs, "RTT p50", "RTT p99"], found)
+
+
+def of_bulk(rows):
+    ends = ["near_s_per_gb", "far_s_per_gb"]
+    return [spread(rows, "goodput_mbps", 1000), *(spread(rows, end) for end in (*ends, "all_s_per_gb"))]
 
 
 def memory(rows):

@@ -8,7 +8,11 @@ import sys
 import time
 
 import bed
+from common import OtherWork
 import report
+
+BUSY_LIMIT = 0.2  # of a CPU, for other programs; interrupts of idle CPUs are up to 0.09 of it
+AGAIN = 2  # times that a run is made again if it is marked
 
 
 class Part:
@@ -16,7 +20,7 @@ class Part:
 
     name = ""
     startup = 1.2  # seconds until a site stands, an estimate
-    lasting = True  # if one site serves all cases of a round
+    lasting = True  # if the sites of all contestants stand at the same time, and take turns
 
     def __init__(self, rounds, cases):
         self.rounds, self.cases = rounds, cases
@@ -27,6 +31,10 @@ class Part:
     def takes(self, contestant, case):
         return True
 
+    def has(self, contestant, case):
+        """Whether this contestant is measured in this case."""
+        return (not contestant.parts or self.name in contestant.parts) and self.takes(contestant, case)
+
     def seconds(self, contestant, case):
         """An estimate for one run."""
         raise NotImplementedError
@@ -36,17 +44,17 @@ class Part:
 
     def cost(self, contestant, case):
         """With its share of the startup."""
-        return self.seconds(contestant, case) + self.startup / (len(self.cases) if self.lasting else 1)
+        return self.seconds(contestant, case) + self.startup / len(self.cases)
 
     def all_seconds(self, contestants):
-        runs = [self.cost(one, case) for case in self.cases for one in contestants if self.takes(one, case)]
+        runs = [self.cost(one, case) for case in self.cases for one in contestants if self.has(one, case)]
         return len(runs) * self.rounds, sum(runs) * self.rounds
 
 
 class Results:
     """The CSV file, and the progress. Rows of all parts are in the file, so that most of its columns are empty in each row."""
 
-    FIELDS = ["part", "round", "order", "contestant", "load_average", *report.PARAMETERS, *report.MEASURED, "failed"]
+    FIELDS = ["part", "round", "order", "contestant", "load_average", *report.PARAMETERS, *report.MEASURED, *report.CIRCUMSTANCES]
 
     def __init__(self, file, names, runs, seconds):
         self.names, self.runs, self.expected = names, runs, seconds
@@ -56,6 +64,7 @@ class Results:
         self.writer.writeheader()
         self.begin = time.monotonic()
         self.done, self.done_seconds, self.failed = 0, 0.0, 0
+        self.always_late = []
 
     def write(self, row, seconds):
         self.writer.writerow(row | {"order": self.names.index(row["contestant"])})
@@ -101,18 +110,46 @@ def measure(parts, contestants, file):
 
 def one_round(number, parts, contestants, results):
     """Starts a new site of each contestant, and runs each case in one after another."""
-    takers = [one for one in contestants if any(part.takes(one, case) for part in parts for case in part.cases)]
+    takers = [one for one in contestants if any(part.has(one, case) for part in parts for case in part.cases)]
     with contextlib.ExitStack() as stack:
         sites = [(one, stack.enter_context(Site(parts[0], one))) for one in takers]
         turns = [(part, case) for part in parts for case in part.cases]
+
+        def run(one, site, part, case):
+            if part.has(one, case):
+                row = {"part": part.name, "round": number, "contestant": one.name}
+                row |= {"load_average": round(os.getloadavg()[0], 2)} | case
+                results.write(row | unmarked(site, part, case, results.always_late), part.cost(one, case))
+
+        if not parts[0].lasting:
+            for one, site in rotated(sites, number):
+                for part, case in turns:
+                    run(one, site, part, case)
+                site.forget()
+            return
         for turn, (part, case) in enumerate(turns):
-            # Another contestant is the first each time.
-            first = (turn + number) % len(sites)
-            for one, site in sites[first:] + sites[:first]:
-                if part.takes(one, case):
-                    row = {"part": part.name, "round": number, "contestant": one.name}
-                    row |= {"load_average": round(os.getloadavg()[0], 2)} | case
-                    results.write(row | site.measured(part, case), part.cost(one, case))
+            for one, site in rotated(sites, turn + number):
+                run(one, site, part, case)
+
+
+def rotated(sites, first):
+    """Another contestant is the first each time."""
+    first %= len(sites)
+    return sites[first:] + sites[:first]
+
+
+def unmarked(site, part, case, always_late):
+    """Makes a run again that other programs have disturbed, or whose generator was late. Adds those that are late each time, which
+    is the nature of some contestants, to a list, and does not make them again in later rounds."""
+    key = (part, site.contestant.name, case)
+    for again in range(AGAIN + 1):
+        found = site.measured(part, case) | {"again": again}
+        late = found.get("late") and key not in always_late
+        if not late and not found.get("busy"):
+            return found
+    if late:
+        always_late.append(key)
+    return found
 
 
 class Site:
@@ -132,14 +169,14 @@ class Site:
         try:
             if self.made is None:
                 self.made = self.stack.enter_context(self.part.site(self.contestant))
-            return part.run(self.made, case)
+            others = OtherWork()
+            found = part.run(self.made, case)
+            share = others.share()
+            return found | {"others_cpus": round(share, 3), "busy": int(share > BUSY_LIMIT)}
         except (bed.Failed, OSError) as failure:
             print(f"{self.contestant.name}: {failure}", file=sys.stderr)
             self.forget()
             return {"failed": str(failure)}
-        finally:
-            if not part.lasting:
-                self.forget()
 
     def forget(self):
         self.stack.close()

@@ -8,6 +8,7 @@ use tandem_node::{
 };
 use tandem_server::{
     admin::{AdminAddr, client::ClientAdmin},
+    pause::PauseSetting,
     process::{self, Signals, log},
 };
 use tracing::{trace, warn};
@@ -36,7 +37,7 @@ pub(crate) fn node(
 /// Runs a client to its end, and shows it at the address `admin` while it runs. Returns what it has counted.
 pub(crate) fn carry(
     mut node: tandem_node::Client,
-    ends_by_itself: bool,
+    (ends_by_itself, pause): (bool, PauseSetting),
     admin: Option<&AdminAddr>,
 ) -> Result<Stats, CliError> {
     log::use_own_thread()?;
@@ -50,7 +51,7 @@ pub(crate) fn carry(
     let finished = process::runtime()?.block_on(async {
         // ssh sends SIGHUP to its ProxyCommand as soon as that closes its standard output.
         let mut signals = if ends_by_itself { Signals::with_hangup()? } else { Signals::new()? };
-        let options = DriverOptions { tick, ..DriverOptions::default() };
+        let options = DriverOptions { tick, pause: pause.0, ..DriverOptions::default() };
         Ok::<_, CliError>(driver::run(node, &mut tunnel, options, signals.any()).await)
     })?;
     match tunnel.end {

@@ -76,7 +76,11 @@ impl Client {
         if setup.trace_requests {
             node.trace_requests();
         }
-        let stats = carrier::carry(node, setup.programs.has_stdio(), setup.admin.as_ref())?;
+        let stats = carrier::carry(
+            node,
+            (setup.programs.has_stdio(), setup.transport.pause),
+            setup.admin.as_ref(),
+        )?;
         let carried = Carried::from(&stats);
         if setup.json {
             return text::print(serde_json::to_string(&carried).expect("numbers are JSON"));

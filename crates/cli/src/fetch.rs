@@ -1,6 +1,11 @@
 //! Drives a client node through one download.
 
-use std::{io, time::Instant};
+use std::{
+    future::poll_fn,
+    io,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use tandem_net::{
@@ -11,8 +16,8 @@ use tandem_node::{
     error::ClientError,
     node::{Event, FetchReport},
 };
-use tandem_server::process::Signals;
-use tokio::sync::oneshot;
+use tandem_server::{pause::PauseSetting, process::Signals};
+use tokio::{sync::oneshot, time::sleep};
 use tracing::info;
 
 use crate::{
@@ -23,6 +28,9 @@ use crate::{
     progress::Progress,
 };
 
+/// How often a connection that is not read says that it is still there. Peers forget one after 30 s of silence.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+
 /// Runs the node until the whole body is in the download, or the fetch has failed. A signal, or the end of
 /// the patience, ends it early.
 pub(crate) async fn fetch(
@@ -30,6 +38,7 @@ pub(crate) async fn fetch(
     download: &mut Download,
     progress: &impl Progress,
     (patience, signals): (&mut Patience, &mut Signals),
+    pause: PauseSetting,
 ) -> Result<FetchReport, TransferError> {
     patience.restart(clock::now());
     let (give_up, end_of_patience) = oneshot::channel();
@@ -42,9 +51,11 @@ pub(crate) async fn fetch(
         retries: Retries::default(),
         report: None,
         end: None,
+        held_since: None,
     };
     let socket = SocketOptions { reuses_memory: false, ..SocketOptions::default() };
-    let options = DriverOptions { socket, tick: Some(LOOK), ..DriverOptions::default() };
+    let (tick, pause) = (Some(LOOK), pause.0);
+    let options = DriverOptions { socket, tick, pause, ..DriverOptions::default() };
     let mut reason = None;
     let shutdown = async {
         tokio::select! {
@@ -53,17 +64,42 @@ pub(crate) async fn fetch(
         }
     };
     let finished = driver::run(node, &mut fetch, options, shutdown).await;
-    let RunningFetch { download, report, end, .. } = fetch;
+    let RunningFetch { download, patience, report, end, .. } = fetch;
     if let (Some(why), None) = (reason, &report) {
         return Err(why.into());
     }
     match (finished.result, report, end) {
         (Err(DriveError::Body(error)), _, _) => Err(download.write_error(error)),
         // The download is complete; an error while the connection closes does not matter.
-        (_, Some(report), _) => Ok(report),
+        (_, Some(report), _) => {
+            written(download, patience, signals).await?;
+            Ok(report)
+        }
         (_, None, Some(Err(error))) => Err(TransferError::Client { error }),
         (Err(DriveError::GraceExpired(_)), None, _) => Err(TransferError::Interrupted),
         (Ok(()), None, _) => Err(NoResult { role: "client" }.into()),
+    }
+}
+
+/// Waits until a reader has taken everything, for which it may need any time.
+async fn written(
+    download: &Download,
+    patience: &mut Patience,
+    signals: &mut Signals,
+) -> Result<(), TransferError> {
+    loop {
+        tokio::select! {
+            result = poll_fn(|context| download.poll_written(context)) => {
+                return result.map_err(|error| download.write_error(error));
+            }
+            () = signals.any() => return Err(TransferError::Interrupted),
+            () = sleep(LOOK) => {
+                patience.excuse(clock::now());
+                if let Some(why) = patience.look(clock::now(), 0) {
+                    return Err(why.into());
+                }
+            }
+        }
     }
 }
 
@@ -78,6 +114,8 @@ struct RunningFetch<'a, P> {
     retries: Retries,
     report: Option<FetchReport>,
     end: Option<Result<(), ClientError>>,
+    /// When the connection has last said that it is there, while it is not read because a reader does not read either.
+    held_since: Option<Instant>,
 }
 
 impl<P: Progress> Application<Client> for RunningFetch<'_, P> {
@@ -117,7 +155,24 @@ impl<P: Progress> Application<Client> for RunningFetch<'_, P> {
         Ok(())
     }
 
+    fn poll_change(&mut self, context: &mut Context<'_>, node: &mut Client) -> Poll<()> {
+        let is_held = self.download.poll_room(context).is_pending();
+        if is_held == self.held_since.is_some() {
+            return Poll::Pending;
+        }
+        self.held_since = is_held.then(clock::now);
+        node.hold_body(is_held);
+        Poll::Ready(())
+    }
+
     fn tick(&mut self, now: Instant, node: &mut Client, _: &DriverStats) {
+        if let Some(since) = &mut self.held_since {
+            self.patience.excuse(now);
+            if now.saturating_duration_since(*since) >= SIGN_OF_LIFE {
+                *since = now;
+                node.ping();
+            }
+        }
         if let Some(why) = self.patience.look(now, self.bytes + node.uploaded())
             && let Some(give_up) = self.give_up.take()
         {

@@ -247,7 +247,8 @@ impl Get {
             if self.trace_requests.unwrap_or_default() {
                 node.trace_requests();
             }
-            match Box::pin(fetch(node, download, bar, (&mut patience, &mut signals))).await {
+            let pause = self.transport.pause.unwrap_or_default();
+            match Box::pin(fetch(node, download, bar, (&mut patience, &mut signals), pause)).await {
                 Ok(report) => {
                     let resumed_bytes = download.resume().map_or(0, |resume| resume.offset);
                     let redirects = redirects.followed;

@@ -187,3 +187,78 @@ fn every_decision_has_a_status() {
         assert!(has_status || path.ends_with("README.md"), "{} has no status", path.display());
     }
 }
+
+/// The code in backticks of a text, each piece without them.
+fn code_in(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// A document that promises a defence must not name a file that has moved, or a test that is gone.
+#[test]
+fn the_files_and_tests_that_the_design_names_exist() {
+    let mut sources = String::new();
+    add_sources(&root().join("crates"), &mut sources);
+    let has_test = |name: &str| sources.contains(&format!("fn {name}("));
+    let (mut files, mut tests) = (0, 0);
+    for document in ["threats", "architecture", "conformance", "scale", "wire"] {
+        let text = read(&format!("docs/design/{document}.md"));
+        for code in code_in(&text) {
+            let (path, item) = code.split_once("::").map_or((code, None), |it| (it.0, Some(it.1)));
+            let path = path.strip_prefix("crates/").unwrap_or(path);
+            let folder = path
+                .split_once('/')
+                .filter(|(krate, _)| root().join("crates").join(krate).is_dir());
+            let is_path = folder
+                .is_some_and(|(_, rest)| rest.starts_with("src/") || rest.starts_with("tests/"));
+            if is_path && !path.contains([' ', '*', '{', '<']) {
+                let file = root().join("crates").join(path);
+                assert!(file.exists(), "{document}.md names {path}, which is not there");
+                let is_in = |item: &str| fs::read_to_string(&file).unwrap().contains(item);
+                assert!(item.is_none_or(is_in), "{document}.md: {path} has no {}", item.unwrap());
+                files += 1;
+            }
+        }
+        for line in text.split("**Tests:**").skip(1) {
+            let line = line.split("\n\n").next().unwrap().split("\n- ").next().unwrap();
+            for code in code_in(line) {
+                let name = code.rsplit("::").next().unwrap();
+                let is_name = name.contains('_')
+                    && name
+                        .chars()
+                        .all(|it| it.is_ascii_lowercase() || it == '_' || it.is_ascii_digit());
+                if is_name && !root().join("fuzz/fuzz_targets").join(format!("{name}.rs")).exists()
+                {
+                    assert!(
+                        has_test(name),
+                        "{document}.md names the test {name}, which is not there"
+                    );
+                    tests += 1;
+                }
+            }
+        }
+    }
+    assert!(files > 100 && tests > 80, "only {files} files and {tests} tests are named");
+}
+
+/// Each attack has a heading, and below it at most one line of each kind, of which none is empty.
+#[test]
+fn each_threat_says_what_defends_and_what_is_open() {
+    const KINDS: [&str; 5] = ["Attack", "Attacker", "Defence", "Open", "Tests"];
+    let threats = read("docs/design/threats.md");
+    let mut attacks = 0;
+    for attack in threats.split("\n### ").skip(1) {
+        let (heading, below) = attack.split_once('\n').unwrap();
+        let below = below.split("\n## ").next().unwrap();
+        let mut kinds = Vec::new();
+        for line in below.split("\n- **").skip(1) {
+            let (kind, text) = line.split_once(":**").unwrap();
+            assert!(KINDS.contains(&kind) && !kinds.contains(&kind), "{heading}: {kind}");
+            assert!(text.chars().any(char::is_alphabetic), "{heading}: {kind} says nothing");
+            kinds.push(kind);
+        }
+        let is_said = kinds.contains(&"Defence") || kinds.contains(&"Open");
+        assert!(is_said, "{heading}: is there a defence?");
+        attacks += 1;
+    }
+    assert!(attacks > 150, "only {attacks} attacks were found");
+}

@@ -6,7 +6,7 @@ mod support;
 use std::{
     fs,
     io::Read,
-    process::{Child, Stdio},
+    process::{Child, ChildStdout, Stdio},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -132,6 +132,45 @@ fn a_reader_of_standard_output_may_stop_early() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+/// A download to standard output that nobody reads beyond its first bytes.
+fn unread(scene: &Scene, origin: &Server, file: &str, options: &str) -> (Child, ChildStdout) {
+    let line =
+        format!("get https://{}/{file} --ca origin.pem -o - --quiet {options}", origin.address);
+    let mut command = scene.command(line.split_whitespace());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut reader = child.stdout.take().unwrap();
+    reader.read_exact(&mut [0; 10]).unwrap();
+    (child, reader)
+}
+
+#[test]
+fn a_reader_who_pauses_holds_up_no_signal_and_no_limit_and_gets_all_bytes_later() {
+    let scene = Scene::new();
+    let origin = scene.origin();
+    // More than waits for a reader anywhere, and less, so that all has come when the reader has not taken it.
+    for (name, len) in [("long", 40_000_000), ("short", 300_000)] {
+        let file = scene.write_noise(&format!("root/{name}"), len);
+        let (child, reader) = unread(&scene, &origin, name, "");
+        let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(id, Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{name}");
+        drop(reader);
+        let (child, reader) = unread(&scene, &origin, name, "--max-time 1s");
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("was not complete after 1s"), "{name}: {stderr}");
+        drop(reader);
+        let (child, mut reader) = unread(&scene, &origin, name, "");
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {stderr}");
+        assert!(rest == fs::read(file).unwrap()[10..], "{name}: {} bytes came", rest.len());
+    }
 }
 
 #[test]

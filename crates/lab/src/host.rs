@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use tandem_netem::SplitMix64;
 use tandem_node::{
     Event, Input, Node,
     node::{FileError, FileId, FileMeta, SocketId},
@@ -86,7 +87,7 @@ pub(crate) struct Host {
     open_files: BTreeMap<FileId, Contents>,
     pub(crate) body: Body,
     /// How long the process of a busy host sleeps after something has come for it.
-    pub(crate) pause: Option<Duration>,
+    pub(crate) pause: Option<Pause>,
     /// What has come while the process of a busy host slept.
     pub(crate) waiting: Vec<Input>,
     /// The events that the node emitted, with their times since the start of the world.
@@ -94,6 +95,28 @@ pub(crate) struct Host {
     /// The peers that the node told that their packets are too large, with the length of the packet
     /// and what fits.
     pub(crate) too_big: Vec<(SocketAddr, usize, usize)>,
+}
+
+/// How long the process of a busy host sleeps after something has come for it.
+#[derive(Debug)]
+pub(crate) enum Pause {
+    /// Always for this time.
+    Always(Duration),
+    /// For a random time of at most this one.
+    UpTo(Duration, SplitMix64),
+}
+
+impl Pause {
+    /// How long it sleeps this time.
+    pub(crate) fn next(&mut self) -> Duration {
+        match self {
+            Self::Always(pause) => *pause,
+            Self::UpTo(longest, generator) => {
+                let share = u32::try_from(generator.next_u64() >> 48).expect("16 bits");
+                longest.saturating_mul(share) / (1 << 16)
+            }
+        }
+    }
 }
 
 /// The deadline of a node.

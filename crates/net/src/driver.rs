@@ -42,6 +42,7 @@ use crate::{
     load_gauge::{LoadGauge, Wait},
     memory_gauge::MemoryGauge,
     network_watch::NetworkWatch,
+    pause::{Pause, Pauses},
     ready::ReadyList,
     requests::Requests,
     resolver::Resolver,
@@ -133,6 +134,9 @@ pub struct DriverOptions {
     /// [`Input::MemoryInUse`] at most each 20 ms. With `None` the node does not limit the memory of
     /// the whole process.
     pub memory_in_use: Option<fn() -> u64>,
+    /// Whether packets that come fast and evenly may gather before the node gets them. In a pause the whole thread
+    /// sleeps, also other tasks of its runtime.
+    pub pause: Pause,
     /// The interval of calls of [`Application::tick`]; with `None` it is never called.
     pub tick: Option<Duration>,
     /// The time that a node may take to close its connections after [`Input::Shutdown`].
@@ -147,6 +151,7 @@ impl Default for DriverOptions {
             resolver: None,
             site: None,
             memory_in_use: None,
+            pause: Pause::default(),
             tick: None,
             // This is more than three probe timeouts of a connection with an RTT of 200 ms (RFC
             // 9000 §10.2).
@@ -237,6 +242,7 @@ struct Driver<'a, N, A> {
     alarm: Alarm,
     memory: MemoryGauge,
     load: LoadGauge,
+    pauses: Pauses,
     tick: Option<Interval>,
     end: NodeEnd,
 }
@@ -306,6 +312,7 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
             alarm: Alarm::new(),
             memory: MemoryGauge::new(options.memory_in_use, is_shared),
             load: LoadGauge::new(clock::now()),
+            pauses: Pauses::new(options.pause, clock::now()),
             tick,
             end: NodeEnd::default(),
         }
@@ -469,7 +476,16 @@ impl<'a, N: Node, A: Application<N>> Driver<'a, N, A> {
         }
         let grace_ends = self.end.grace_ends;
         let deadlines = [deadline, grace_ends, self.tcp.deadline(), self.memory.deadline()];
-        self.alarm.set(deadlines.into_iter().flatten().min());
+        let deadline_of_all = deadlines.into_iter().flatten().min();
+        if self.node.take_urgent() {
+            self.pauses.on_urgent(from);
+        }
+        let pause = may_sleep.then(|| self.pauses.before_wait(from, deadline_of_all)).flatten();
+        if let Some(pause) = pause {
+            self.pauses.sleep(pause);
+            self.stats.pauses += 1;
+        }
+        self.alarm.set(deadline_of_all);
         let woken = poll_fn(|context| self.poll_woken(context, shutdown, may_sleep)).await;
         self.stats.wakes += u64::from(may_sleep);
 

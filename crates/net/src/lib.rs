@@ -95,6 +95,7 @@ mod memory_gauge;
 pub mod neighbours;
 mod network_watch;
 mod owners;
+mod pause;
 mod ready;
 mod requests;
 pub mod resolver;
@@ -111,6 +112,7 @@ pub use client::{
 pub use driver::{Application, DriveError, DriverOptions, Finished, run};
 pub use files::Files;
 pub use listeners::{Listener, Listeners, Others};
+pub use pause::Pause;
 pub use resolver::Resolver;
 pub use socket::SocketOptions;
 pub use stats::DriverStats;

@@ -49,6 +49,8 @@ pub struct DriverStats {
 
     /// Times that the driver woke from waiting.
     pub wakes: u64,
+    /// Times that the driver let packets gather before it waited.
+    pub pauses: u64,
     /// Deadlines that passed and were reported to the node.
     pub timeouts: u64,
     /// Sockets opened.

@@ -36,6 +36,12 @@ pub trait Node {
     /// The node clears `buf` first. For [`Output::Transmit`] it writes the bytes to
     /// `buf[..transmit.size]`.
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output;
+
+    /// Takes whether an urgent flow (RFC 9218, an urgency below the default of 3) has sent a packet since the last
+    /// call. Its packets should not wait for others in a driver.
+    fn take_urgent(&mut self) -> bool {
+        false
+    }
 }
 
 /// The name of a socket. The node chooses it and never uses it twice.

@@ -11,6 +11,7 @@ pub mod capacity;
 mod error;
 pub mod files;
 pub mod fleet;
+pub mod pause;
 pub mod process;
 pub mod role;
 mod serve;

@@ -12,7 +12,7 @@ use tandem_files::setting::{Setting, Within};
 use tandem_node::quic::{AckPolicy, LossDetection, Mtu, QlogFiles, Transport};
 use tandem_units::Ratio;
 
-use crate::process::qlog::QlogDir;
+use crate::{pause::PauseSetting, process::qlog::QlogDir};
 
 /// The initial congestion window in packets.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +72,8 @@ pub struct TransportSetup {
     /// The packets that end the wait. `None`: as is usual for the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ack_threshold: Option<Within<AckThreshold>>,
+    /// Whether packets gather before they are handled.
+    pub pause: PauseSetting,
     /// An existing folder for qlog files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qlog_dir: Option<PathBuf>,
@@ -118,6 +120,7 @@ impl TransportSetup {
             tecc_config: usual.tecc,
             ack_delay: None,
             ack_threshold: None,
+            pause: PauseSetting::default(),
             qlog_dir: None,
         }
     }

@@ -14,7 +14,12 @@ use crate::{
     kernel,
 };
 
+/// Between the first echoes of new flows.
 const PAUSE: Duration = Duration::from_millis(1);
+/// The first echoes are not counted.
+const UNCOUNTED: usize = 3;
+/// Echoes beside a load end after this time, even if some are still missing.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// An echo that takes longer is lost.
 const LIMIT: Duration = Duration::from_millis(500);
 /// While the largest payload is looked for, echoes are lost after this time, and repeated.
@@ -44,22 +49,32 @@ pub struct Echoes {
     pub lost: usize,
 }
 
-pub fn of_one_flow(client: SocketAddr, bytes: usize, count: usize) -> Result<Echoes> {
+/// A socket, and thus a flow, for echoes.
+pub fn flow(client: SocketAddr) -> io::Result<UdpSocket> {
     let local = socket()?;
     local.connect(client)?;
     local.set_read_timeout(Some(LIMIT))?;
+    Ok(local)
+}
+
+pub fn of_one_flow(
+    local: &UdpSocket,
+    bytes: usize,
+    count: usize,
+    pause: Duration,
+) -> Result<Echoes> {
     let mut echoes = Echoes { times: Vec::new(), lost: 0 };
-    for number in 0..count + 10 {
-        let time = echo(&local, bytes, number as u32)?;
-        thread::sleep(PAUSE);
-        // The first ones open the flow.
+    let begin = Instant::now();
+    for number in 0..count + UNCOUNTED {
+        let time = echo(local, bytes, number as u32)?;
+        thread::sleep(pause);
         match time {
-            _ if number < 10 => {}
+            _ if number < UNCOUNTED => {}
             Some(time) => echoes.times.push(time),
             None => echoes.lost += 1,
         }
-        if echoes.lost > 20 {
-            bail!("more than 20 echoes are lost");
+        if begin.elapsed() > TIME_LIMIT {
+            break;
         }
     }
     Ok(echoes)
@@ -69,9 +84,7 @@ pub fn of_one_flow(client: SocketAddr, bytes: usize, count: usize) -> Result<Ech
 pub fn of_new_flows(client: SocketAddr, bytes: usize, count: usize) -> Result<Echoes> {
     let mut echoes = Echoes { times: Vec::new(), lost: 0 };
     for number in 0..count {
-        let local = socket()?;
-        local.connect(client)?;
-        local.set_read_timeout(Some(LIMIT))?;
+        let local = flow(client)?;
         match echo(&local, bytes, number as u32)? {
             Some(time) => echoes.times.push(time),
             None => echoes.lost += 1,
@@ -83,8 +96,7 @@ pub fn of_new_flows(client: SocketAddr, bytes: usize, count: usize) -> Result<Ec
 
 /// The largest payload between two sizes of which an echo comes back, to four bytes.
 pub fn largest(client: SocketAddr, mut fits: usize, mut too_large: usize) -> Result<usize> {
-    let local = socket()?;
-    local.connect(client)?;
+    let local = flow(client)?;
     local.set_read_timeout(Some(LARGEST_LIMIT))?;
     let mut number = 0;
     let mut answered = |bytes| -> Result<bool> {
@@ -130,6 +142,9 @@ fn echo(local: &UdpSocket, bytes: usize, number: u32) -> Result<Option<Duration>
 
 /// Members of a JSON object: median and 99th of 100, and how many were lost.
 pub fn summary(mut echoes: Echoes) -> String {
+    if echoes.times.is_empty() {
+        return format!(r#""lost": {}"#, echoes.lost);
+    }
     echoes.times.sort_unstable();
     let micros = |percent: usize| {
         let time = echoes.times.get(echoes.times.len() * percent / 100);

@@ -57,12 +57,19 @@ impl Head {
     }
 }
 
+/// The local programs have an address, and thus ports, of their own.
+const PROGRAMS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
 /// A UDP socket on loopback with large buffers.
 pub fn socket() -> io::Result<UdpSocket> {
+    socket_of(Ipv4Addr::LOCALHOST)
+}
+
+fn socket_of(address: Ipv4Addr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     socket.set_recv_buffer_size(SOCKET_BUFFER)?;
     socket.set_send_buffer_size(SOCKET_BUFFER)?;
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    socket.bind(&SocketAddr::from((address, 0)).into())?;
     Ok(socket.into())
 }
 
@@ -85,7 +92,7 @@ impl Ends {
     /// Waits until each flow carries packets to the target. Returns the number of the run.
     pub fn open(&mut self, flows: usize, client: SocketAddr) -> Result<u32> {
         while self.locals.len() < flows {
-            let local = socket()?;
+            let local = socket_of(PROGRAMS)?;
             local.connect(client)?;
             local.set_nonblocking(true)?;
             self.locals.push(local);

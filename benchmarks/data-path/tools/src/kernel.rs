@@ -1,6 +1,11 @@
 //! System calls that the standard library does not have.
 
-use std::{io, mem, net::SocketAddrV4, net::UdpSocket, os::fd::AsRawFd, ptr};
+use std::{
+    io, mem,
+    net::{SocketAddrV4, UdpSocket},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    ptr,
+};
 
 /// The most packets of one call.
 pub const BATCH: usize = 64;
@@ -14,6 +19,12 @@ pub fn pin(cpu: usize) -> io::Result<()> {
         libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
     };
     checked(result).map(|_| ())
+}
+
+/// Lets this thread sleep exactly, and not 50 µs longer.
+pub fn exact_timers() -> io::Result<()> {
+    // SAFETY: the call has numbers only.
+    checked(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) }).map(|_| ())
 }
 
 /// The CPU time of all threads of a process, also of those that have ended. It is the sum of what their `schedstat` in
@@ -107,6 +118,39 @@ impl Receiver {
             each(&head[..length.min(HEAD)], length);
         }
         count
+    }
+}
+
+/// Sockets of which one thread waits for any. A socket is ready as long as it holds a packet.
+pub struct Poll {
+    epoll: OwnedFd,
+    events: [libc::epoll_event; BATCH],
+}
+
+impl Poll {
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: the call has a number only, and the descriptor that it returns is nobody else's.
+        let epoll = unsafe {
+            OwnedFd::from_raw_fd(checked(libc::epoll_create1(libc::EPOLL_CLOEXEC))? as i32)
+        };
+        Ok(Self { epoll, events: [libc::epoll_event { events: 0, u64: 0 }; BATCH] })
+    }
+
+    pub fn add(&self, socket: &UdpSocket, name: usize) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: name as u64 };
+        let (epoll, socket) = (self.epoll.as_raw_fd(), socket.as_raw_fd());
+        // SAFETY: the call reads `event` only.
+        let result = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, socket, &raw mut event) };
+        checked(result).map(|_| ())
+    }
+
+    /// Waits. Returns the names of sockets that are ready.
+    pub fn wait(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let (epoll, events) = (self.epoll.as_raw_fd(), self.events.as_mut_ptr());
+        // SAFETY: the call writes as many events at most.
+        let count = checked(unsafe { libc::epoll_wait(epoll, events, BATCH as i32, -1) });
+        let ready = self.events;
+        ready.into_iter().take(count.unwrap_or(0)).map(|event| event.u64 as usize)
     }
 }
 

@@ -6,5 +6,6 @@ pub mod echo;
 pub mod ends;
 pub mod kernel;
 pub mod packets;
+pub mod pause;
 pub mod tls;
 pub mod tunnel;

@@ -58,6 +58,12 @@ pub fn any_port() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
 
+/// For a client's end of a connection. Another address has ports of its own: one does not have enough for all of 10,000
+/// connections, their flows, and the programs.
+pub fn any_port_of_client() -> SocketAddr {
+    (Ipv4Addr::new(127, 0, 0, 3), 0).into()
+}
+
 pub fn transport() -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
     transport
@@ -92,7 +98,7 @@ impl Tunnel {
     ) -> Result<Self> {
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
         config.transport_config(transport());
-        let socket = socket(any_port())?.into();
+        let socket = socket(any_port_of_client())?.into();
         let endpoint =
             Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime))?;
         let connection = endpoint.connect_with(config, proxy, "localhost")?.await?;

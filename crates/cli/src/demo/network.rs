@@ -33,6 +33,7 @@ use tandem_node::{
 };
 use tandem_server::{
     files::FileError,
+    pause::PauseSetting,
     process::{self, Signals, SystemError},
     tls::{DevelopmentIdentity, server_config},
 };
@@ -135,7 +136,14 @@ impl DemoNetwork {
         let mut download = Download::to(&file.destination(), Wanted::default())?;
         sink.say("connecting".to_owned());
         let mut patience = Patience::endless(clock::now());
-        let report = Box::pin(fetch(client, &mut download, sink, (&mut patience, signals))).await?;
+        let report = Box::pin(fetch(
+            client,
+            &mut download,
+            sink,
+            (&mut patience, signals),
+            PauseSetting::default(),
+        ))
+        .await?;
         let sha256 = download.finish()?.ok_or(NoResult { role: "client" })?;
         file.check(&sha256)?;
         let url = format!("https://{}/{}", self.origin_address, file::NAME);

@@ -1,14 +1,16 @@
 //! The destination of a download: a file, which gets its name when it is complete, or a device, a
 //! pipe or standard output, which are written in place.
 
+mod outflow;
 mod part;
 mod target;
 
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::FileExt,
+    os::{fd::AsFd, unix::fs::FileExt},
     path::{Path, PathBuf},
+    task::{Context, Poll},
 };
 
 use http::HeaderValue;
@@ -17,6 +19,7 @@ use tandem_node::client::Resume;
 use tandem_server::process::WriteError;
 
 use self::{
+    outflow::Outflow,
     part::{PartFile, State},
     target::DownloadTarget,
 };
@@ -62,20 +65,24 @@ enum Sink {
         /// that a failure before it changes nothing.
         has_begun: bool,
     },
-    Special {
-        file: File,
-        can_seek: bool,
-    },
-    Stdout,
+    /// A device whose bytes can be written in any order.
+    Device(File),
+    /// A device, a pipe or a socket, in order.
+    Special(Outflow),
+    Stdout(Outflow),
 }
 
 impl Download {
     /// To a file, or to standard output if the name is `-`. Fails at once if it cannot be written.
     pub(crate) fn to(output: &Path, wanted: Wanted<'_>) -> Result<Self, ConfigError> {
         let refused = |reason| ConfigError::Output { path: output.to_owned(), reason };
+        let flow = |file: io::Result<File>| {
+            file.and_then(Outflow::to).map_err(|error| refused(error.to_string()))
+        };
         let sink = match DownloadTarget::of(output).map_err(refused)? {
-            DownloadTarget::Stdout => Sink::Stdout,
-            DownloadTarget::Special { file, can_seek } => Sink::Special { file, can_seek },
+            DownloadTarget::Stdout => Sink::Stdout(flow(stdout())?),
+            DownloadTarget::Special { file, can_seek: true } => Sink::Device(file),
+            DownloadTarget::Special { file, can_seek: false } => Sink::Special(flow(Ok(file))?),
             DownloadTarget::File(path) => {
                 let part = Box::new(PartFile::beside(path).map_err(refused)?);
                 Sink::File { part, state: State::new(wanted.url), has_begun: false }
@@ -83,18 +90,18 @@ impl Download {
         };
         let resume = match &sink {
             Sink::File { part, .. } if wanted.resume => part.left(wanted.url).map_err(refused)?,
-            Sink::Special { .. } | Sink::Stdout if wanted.resume => {
+            Sink::Device(_) | Sink::Special(_) | Sink::Stdout(_) if wanted.resume => {
                 let reason = "--continue needs a file, of which a part is there";
                 return Err(refused(reason.to_owned()));
             }
-            Sink::Special { can_seek: false, .. } | Sink::Stdout if wanted.in_ranges => {
+            Sink::Special(_) | Sink::Stdout(_) if wanted.in_ranges => {
                 return Err(refused(format!(
                     "with --streams, ranges arrive interleaved, and --output {} takes bytes in order \
                      only",
                     output.display()
                 )));
             }
-            Sink::File { .. } | Sink::Special { .. } | Sink::Stdout => None,
+            Sink::File { .. } | Sink::Device(_) | Sink::Special(_) | Sink::Stdout(_) => None,
         };
         Ok(Self {
             output: output.to_owned(),
@@ -136,9 +143,8 @@ impl Download {
         self.begin()?;
         match &mut self.sink {
             Sink::File { part, .. } => part.file()?.write_all_at(data, offset)?,
-            Sink::Special { file, can_seek: true } => file.write_all_at(data, offset)?,
-            Sink::Special { file, can_seek: false } => file.write_all(data)?,
-            Sink::Stdout => io::stdout().lock().write_all(data)?,
+            Sink::Device(file) => file.write_all_at(data, offset)?,
+            Sink::Special(flow) | Sink::Stdout(flow) => flow.put(data)?,
         }
         let end = offset + data.len() as u64;
         if offset == self.hashed {
@@ -150,6 +156,22 @@ impl Download {
         }
         self.end = self.end.max(end);
         Ok(())
+    }
+
+    /// Whether more bytes should come. Otherwise a reader has not taken what came before.
+    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        match &self.sink {
+            Sink::File { .. } | Sink::Device(_) => Poll::Ready(()),
+            Sink::Special(flow) | Sink::Stdout(flow) => flow.poll_room(context),
+        }
+    }
+
+    /// Waits until a reader has taken everything. A file and a device have it already.
+    pub(crate) fn poll_written(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.sink {
+            Sink::File { .. } | Sink::Device(_) => Poll::Ready(Ok(())),
+            Sink::Special(flow) | Sink::Stdout(flow) => flow.poll_written(context),
+        }
     }
 
     /// Makes the file, before its first byte.
@@ -172,8 +194,8 @@ impl Download {
     fn put_in_place(&mut self) -> io::Result<()> {
         self.begin()?;
         match &mut self.sink {
-            Sink::Stdout => io::stdout().flush(),
-            Sink::Special { file, .. } => file.flush(),
+            Sink::Device(file) => file.flush(),
+            Sink::Special(_) | Sink::Stdout(_) => Ok(()), // see `Self::poll_written`
             Sink::File { part, .. } => {
                 let mut file = part.file()?;
                 file.set_len(self.end)?;
@@ -216,10 +238,15 @@ impl Download {
         match &self.sink {
             Sink::File { part, .. } if part.is_there() => WriteError::of(part.path())(error).into(),
             Sink::File { part, .. } => WriteError::of(part.target())(error).into(),
-            Sink::Special { .. } => WriteError::of(&self.output)(error).into(),
-            Sink::Stdout => TransferError::BodyToStdout(error),
+            Sink::Device(_) | Sink::Special(_) => WriteError::of(&self.output)(error).into(),
+            Sink::Stdout(_) => TransferError::BodyToStdout(error),
         }
     }
+}
+
+/// Standard output, without the buffer of the standard library.
+fn stdout() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 fn hash_rest(file: &mut impl Read, hasher: &mut Sha256) -> io::Result<()> {

@@ -57,7 +57,10 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "window",
         ],
     ),
-    ("Tests and tracing", &["post_quantum", "timer_granularity", "samples", "time_limit"]),
+    (
+        "Tests and tracing",
+        &["post_quantum", "timer_granularity", "late_wakes", "samples", "time_limit"],
+    ),
 ];
 
 /// Gives a flag of [`GROUPS`] its heading.

@@ -62,7 +62,7 @@ impl Connect {
             target: FlowConfig::new(ProxyConfig::SERVICE, SERVICE_PORT),
         };
         let node = carrier::node(config, vec![service])?;
-        text::say(Carried::from(&carrier::carry(node, false, None)?));
+        text::say(Carried::from(&carrier::carry(node, (false, setup.transport.pause), None)?));
         Ok(())
     }
 }

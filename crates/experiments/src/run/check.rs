@@ -109,6 +109,8 @@ pub(super) fn check(run: &Parameters) -> Result<(), RunError> {
         let is_sane = !granularity.0.is_zero() && granularity.0 <= Duration::from_secs(1);
         require(is_sane, "timer_granularity", &granularity.to_string(), "above 0s, at most 1s")?;
     }
+    let is_sane = run.late_wakes.0 <= Duration::from_secs(1);
+    require(is_sane, "late_wakes", &run.late_wakes.to_string(), "at most 1s")?;
     let limit = run.time_limit;
     let is_sane = !limit.0.is_zero() && limit.0 <= TIME_LIMIT_MAX;
     require(is_sane, "time_limit", &limit.to_string(), "above 0s, at most 24h")?;

@@ -271,6 +271,10 @@ parameters! {
         /// multiples of 1ms [default: exact]
         "TIME" timer_granularity: Option<HumanDuration>;
 
+        /// Maximum of a random time by which the programs of all hosts wake late, as beside other programs
+        /// that keep their cores busy.
+        "TIME" late_wakes: HumanDuration = ms(0);
+
         /// Samples over time that each record keeps; --series FILE has all
         samples: u64 = 0, from 0 to 1000;
 

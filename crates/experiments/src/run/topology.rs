@@ -74,6 +74,7 @@ pub(super) enum SeededPart {
     UplinkTrace = 3,
     Contents = 4,
     Requests = 5,
+    Wakes = 6,
     Proxy = 1000,
     Client = 2000,
     Origin = 3000,
@@ -130,6 +131,9 @@ impl<'a> Topology<'a> {
         world.verify_links();
         if let Some(granularity) = run.timer_granularity {
             world.set_timer_granularity(granularity.0);
+        }
+        if !run.late_wakes.0.is_zero() {
+            world.wake_late(run.late_wakes.0, Seed(run.seed).derive(SeededPart::Wakes as u64));
         }
         let origins = add_origins(&mut world, run, &certificate);
         let proxies = add_proxies(&mut world, run, &certificate);

@@ -548,6 +548,7 @@ fn invalid_parameters_are_refused_by_name() {
     refused(|run| run.workload = sharing(2, 1000, 600_000), "workload");
     refused(|run| run.client_rtt = ms(3_600_000), "client_rtt");
     refused(|run| run.timer_granularity = Some(ms(0)), "timer_granularity");
+    refused(|run| run.late_wakes = ms(1001), "late_wakes");
     refused(|run| run.workload = Workload::Long(ms(0)), "workload");
     refused(|run| run.workload = Workload::Flows { count: 0, interval: ms(1) }, "workload");
 }

@@ -14,15 +14,20 @@ use std::{
 use pep::PepBox;
 pub use pep::{PepNumber, PepPlace};
 use run::Occurrence;
-use tandem_netem::{Agenda, DurationHistogram, LinkConfig, LinkStats, Seed, Traffic, Violations};
+use tandem_netem::{
+    Agenda, DurationHistogram, LinkConfig, LinkStats, Seed, SplitMix64, Traffic, Violations,
+};
 use tandem_node::{
     Event, Input, Node,
     node::{ResolveError, ServiceEndpoint},
 };
 
 use crate::{
-    Body, FileSet, Handle, HostId, NetworkStats, PathId, Trace, delays::Delays, host::Host,
-    network::Network, tcp::Tcp,
+    Body, FileSet, Handle, HostId, NetworkStats, PathId, Trace,
+    delays::Delays,
+    host::{Host, Pause},
+    network::Network,
+    tcp::Tcp,
 };
 
 /// Hosts, the paths between them, and virtual time. Virtual time passes only in
@@ -62,6 +67,8 @@ pub struct World {
     trace: Trace,
     delays: Delays,
     timer_granularity: Option<Duration>,
+    /// The longest time by which the processes of new hosts wake late, and the seed of these times.
+    lateness: Option<(Duration, Seed)>,
     /// The buffer into which nodes write their packets.
     buf: Vec<u8>,
 }
@@ -97,6 +104,7 @@ impl World {
             trace: Trace::new(),
             delays: Delays::default(),
             timer_granularity: None,
+            lateness: None,
             buf: Vec::new(),
         }
     }
@@ -117,6 +125,9 @@ impl World {
         let addresses = self.assign(id, name, addresses);
         let mut host = Host::new(name.to_owned(), addresses);
         host.node = Some(Box::new(node));
+        host.pause = self.lateness.map(|(longest, seed)| {
+            Pause::UpTo(longest, SplitMix64::starting_at(seed.derive(number.into()), 0))
+        });
         self.hosts.push(host);
         self.agenda.push(self.now, Occurrence::Wake(id));
         Handle::new(id)
@@ -402,7 +413,14 @@ impl World {
     /// Makes a host busy from now on. When something comes for its process, the process sleeps for
     /// this time, and then gets in one batch everything that has come.
     pub fn make_busy(&mut self, host: impl Into<HostId>, pause: Duration) {
-        self.host_mut(host.into()).pause = Some(pause);
+        self.host_mut(host.into()).pause = Some(Pause::Always(pause));
+    }
+
+    /// Makes all hosts busy that are added from now on, as if other programs kept their cores busy. When something
+    /// comes for a process that sleeps, it wakes late by a random time of at most `longest`, and then gets in one
+    /// batch everything that has come.
+    pub fn wake_late(&mut self, longest: Duration, seed: Seed) {
+        self.lateness = Some((longest, seed));
     }
 
     /// Gives a node an input, such as [`Input::Shutdown`].

@@ -146,8 +146,9 @@ impl World {
     pub(super) fn feed(&mut self, id: HostId, input: Input) {
         let now = self.now;
         let host = self.host_mut(id);
-        if let Some(pause) = host.pause {
+        if let Some(pause) = &mut host.pause {
             if host.waiting.is_empty() {
+                let pause = pause.next();
                 self.agenda.push(now + pause, Occurrence::Turn(id));
             }
             return self.host_mut(id).waiting.push(input);

@@ -463,6 +463,33 @@ fn deadlines_are_kept_exactly_or_rounded_up() {
 }
 
 #[test]
+fn programs_that_wake_late_do_so_by_random_times() {
+    // For each seed, the time from the first packet to its reply; the echo and the sender wake late.
+    let replies = |seed| {
+        let mut world = World::new(Seed(1));
+        world.wake_late(4 * MS, Seed(seed));
+        let echo = world.add_host("echo", ["10.0.0.2"], EchoHost::new(7));
+        let sender = world.add_host("sender", ["10.0.0.1"], sender("10.0.0.2:7", 20));
+        world.connect(sender, echo, delay(20 * MS));
+        assert!(world.run_until(SECOND, |world| world.node(sender).replies().len() == 20));
+        world
+            .node(sender)
+            .replies()
+            .iter()
+            .map(|reply| reply.at - world.start())
+            .collect::<Vec<_>>()
+    };
+    let seen = replies(1);
+    assert_eq!(seen, replies(1));
+    assert_ne!(seen, replies(2));
+    for (late, sent) in seen.iter().zip((0..).map(|number| 10 * MS * number)) {
+        // The sender may also send each packet late, and hears of its reply late.
+        let took = late.saturating_sub(sent);
+        assert!((40 * MS..=52 * MS).contains(&took), "{late:?} for {sent:?}");
+    }
+}
+
+#[test]
 fn a_node_may_be_woken_again_at_the_same_time_but_not_for_long() {
     for (times, expected) in [(STALLS_FREE, Duration::ZERO), (STALLS_FREE + 5, 5 * STALL_STEP)] {
         let mut world = World::new(Seed(1));

@@ -2,30 +2,31 @@
 //!
 //! ```text
 //! export CARGO_INCREMENTAL=0
-//! cargo test -p tandem-lab --test instructions               # compares with bounds.csv
-//! cargo test -p tandem-lab --test instructions -- --write    # writes new bounds
+//! cargo test --workspace --test instructions               # compares with bounds.csv
+//! cargo test --workspace --test instructions -- --write    # writes new bounds
 //! ```
 //!
 //! An incremental build has other code: up to 10 % fewer instructions. So the bounds are those of a build that is not.
 //!
-//! The program runs itself under valgrind's callgrind, once for each mode, direction and node. Only the
-//! measured payloads are counted, and only in functions of the node, the engine and the standard library: see
-//! `callgrind`. The same program gives nearly the same counts again.
+//! The program runs itself under valgrind's callgrind, once for each mode, direction and node. Only the measured
+//! payloads are counted, and only in Rust functions: see `callgrind`. The same program gives nearly the same counts
+//! again. `crates/cli/tests/release_instructions` counts the release program on sockets.
 
 #[path = "../copies/bed.rs"]
 mod bed;
+mod bounds;
 mod callgrind;
 
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
 use bed::{Bed, Case, Cost};
+use bounds::{Bounds, Count, clean};
 
 /// The number of payloads before the measured ones, after which the controllers know the path.
 const WARM_UP: u64 = 500;
@@ -38,9 +39,6 @@ const PAYLOAD_LEN: usize = 1200;
 
 /// By how many hundredths a count may exceed its bound.
 const GROWTH: u64 = 2;
-
-/// The same with another compiler than that of the bounds.
-const GROWTH_BY_COMPILER: u64 = 10;
 
 /// Whether the payloads are measured now.
 static MEASURES: AtomicBool = AtomicBool::new(false);
@@ -61,13 +59,13 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let counts = count_all();
-    let bounds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions/bounds.csv");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions/bounds.csv");
+    let bounds = Bounds { file: &file, fields: "mode,direction,node", growth: GROWTH };
     if arguments.iter().any(|argument| argument == "--write") {
-        fs::write(&bounds, to_csv(&counts)).expect("the bounds are written");
+        bounds.write(&counts);
         return ExitCode::SUCCESS;
     }
-    let bounds = fs::read_to_string(bounds).expect("the bounds are there");
-    if is_within(&counts, &bounds) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if bounds.hold(&counts) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Carries payloads through one tunnel. Callgrind counts what the functions below execute.
@@ -108,12 +106,6 @@ fn at_proxy(act: &mut dyn FnMut()) {
     act();
 }
 
-/// What one node executed for each payload.
-struct Count {
-    name: String,
-    instructions: u64,
-}
-
 fn count_all() -> Vec<Count> {
     let cases = Case::all().filter(|case| case.proxies == 1);
     let wanted: Vec<_> =
@@ -141,49 +133,4 @@ fn count((case, node): &(Case, &str)) -> Count {
     assert!(status.success(), "{name}: {status}");
     let profile = fs::read_to_string(output).expect("callgrind has written a profile");
     Count { name, instructions: callgrind::instructions(&profile) / MEASURED }
-}
-
-/// A command whose language and options are not those of the caller; only where programs and toolchains are comes from
-/// there.
-fn clean(program: &str) -> Command {
-    let mut command = Command::new(program);
-    command.env_clear();
-    for name in ["PATH", "HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "CARGO_HOME"] {
-        command.envs(std::env::var_os(name).map(|value| (name, value)));
-    }
-    command
-}
-
-fn compiler() -> String {
-    let version = clean("rustc").arg("-V").output().expect("rustc is installed");
-    String::from_utf8_lossy(&version.stdout).trim().to_owned()
-}
-
-fn to_csv(counts: &[Count]) -> String {
-    let mut csv = format!("mode,direction,node,instructions with {}\n", compiler());
-    for Count { name, instructions } in counts {
-        writeln!(csv, "{name},{instructions}").expect("a string takes all");
-    }
-    csv
-}
-
-/// Prints the counts, and returns whether none has grown.
-fn is_within(counts: &[Count], bounds: &str) -> bool {
-    let is_same = bounds.lines().next().is_some_and(|head| head.ends_with(&compiler()));
-    let growth = if is_same { GROWTH } else { GROWTH_BY_COMPILER };
-    if !is_same {
-        println!("the bounds are of another compiler, so that counts may grow by {growth} %");
-    }
-    let mut is_within = true;
-    for Count { name, instructions } in counts {
-        let bound = bounds
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(',')?.parse().ok());
-        let bound: u64 = bound.unwrap_or(0);
-        let has_grown = instructions * 100 > bound * (100 + growth);
-        let verdict = if has_grown { "TOO MANY" } else { "" };
-        println!("{name:20} {instructions:7} instructions, bound {bound:7} {verdict}");
-        is_within &= !has_grown;
-    }
-    is_within
 }

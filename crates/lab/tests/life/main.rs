@@ -165,6 +165,29 @@ fn a_download_outlives_twenty_seconds_without_a_network() {
 }
 
 #[test]
+fn a_download_whose_reader_pauses_for_minutes_goes_on() {
+    for proxies in [0, 1] {
+        let scenario = Scenario::new(1, proxies);
+        let (outcome, took) = scenario.run(|testbed| {
+            disturb(&scenario, testbed, |testbed| {
+                let came = |testbed: &Testbed| testbed.world.body(testbed.client).bytes();
+                testbed.world.node_mut(testbed.client).hold_body(true);
+                let before = came(testbed);
+                for _ in 0..36 {
+                    testbed.world.run_for(5 * SECOND);
+                    testbed.world.node_mut(testbed.client).ping();
+                }
+                assert_eq!(came(testbed), before);
+                testbed.world.node_mut(testbed.client).hold_body(false);
+            })
+        });
+        assert_eq!(outcome.lost, []);
+        assert_eq!(outcome.report().bytes, scenario.file.get());
+        assert!((180 * SECOND..190 * SECOND).contains(&took), "{proxies} proxies: {took:?}");
+    }
+}
+
+#[test]
 fn a_download_over_several_streams_outlives_a_restarted_proxy() {
     let mode = TunnelMode::Msgt(8);
     let mut scenario = Scenario { mode, ..Scenario::new(1, 1) };

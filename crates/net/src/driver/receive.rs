@@ -26,6 +26,7 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
             else {
                 continue;
             };
+            let before = self.stats.datagrams_received;
             let mut now = None;
             let node = &mut self.node;
             let desk = self.shared.as_ref().filter(|(shared, _)| *shared == id);
@@ -43,6 +44,7 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
                         Handed::Dropped => dropped += 1,
                     }
                 });
+            self.pauses.on_received(id, self.stats.datagrams_received - before);
             self.stats.handed_over += over;
             self.stats.dropped_hand_over += dropped;
             if let Drained::Failed(error) = drained {

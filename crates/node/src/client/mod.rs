@@ -21,7 +21,7 @@ pub mod rules;
 mod status;
 mod transfer;
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, mem, time::Instant};
 
 use bytes::Bytes;
 use tandem_units::ByteCount;
@@ -576,6 +576,10 @@ impl Node for Client {
             | Input::PasswordChecked { .. }
             | Input::Load(_) => {}
         }
+    }
+
+    fn take_urgent(&mut self) -> bool {
+        self.chain.hops.iter_mut().fold(false, |any, hop| any | mem::take(&mut hop.has_urgent))
     }
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {

@@ -150,6 +150,14 @@ impl Client {
         ClientStatus { stats, hops, end_to_end, flows, flows_open }
     }
 
+    /// Emits no more of a body from now on, or does again. The peer stops when its credit of flow control is used. A
+    /// connection that is held for long needs [`Self::ping`] from time to time, since it ends after 30 s of silence.
+    pub fn hold_body(&mut self, is_held: bool) {
+        if let Work::Transfer(fetch) = &mut self.work {
+            fetch.hold(is_held);
+        }
+    }
+
     /// Asks the peers of all connections for an acknowledgement, so that the RTTs are fresh although this client may
     /// have nothing to send.
     pub fn ping(&mut self) {

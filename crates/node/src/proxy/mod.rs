@@ -26,6 +26,7 @@ mod users;
 
 use std::{
     collections::VecDeque,
+    mem,
     net::SocketAddr,
     ops::RangeInclusive,
     time::{Duration, Instant},
@@ -444,6 +445,10 @@ impl Node for Proxy {
             | Input::ServiceResolved { .. }
             | Input::TunnelInfo(_) => {}
         }
+    }
+
+    fn take_urgent(&mut self) -> bool {
+        mem::take(&mut self.relay.has_urgent)
     }
 
     fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {

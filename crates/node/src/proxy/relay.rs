@@ -123,6 +123,9 @@ pub(super) struct Relay {
     /// Connections that have ended, and whose payloads for targets are relayed before they are
     /// forgotten.
     lost: VecDeque<ConnectionId>,
+    /// Whether the target of an urgent flow has sent something, see
+    /// [`Node::take_urgent`](crate::node::Node::take_urgent).
+    pub(super) has_urgent: bool,
 }
 
 /// Datagrams of one flow to its target. All have the same size, except that the last may be
@@ -158,6 +161,7 @@ impl Proxy {
         }
         let Stage::Open(open) = &mut flow.stage else { return }; // of a wrong driver
         let Some(outlet) = open.outlet() else { return }; // of a wrong driver
+        self.relay.has_urgent |= tunnel.is_urgent(id.1);
         if let Some(pep) = &mut self.pep {
             pep.observe(now, (outlet.socket, outlet.target), payload);
         }

@@ -18,10 +18,10 @@ use super::observed::Arrived;
 /// How long a node waits before it acknowledges data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// The longest wait as a share of the smoothed RTT; 0: every second packet is acknowledged at once
-    /// (RFC 9000 §13.2.2). The `max_ack_delay` that this end has announced, or that the peer has asked for
-    /// (draft-ietf-quic-ack-frequency), bounds the wait. This end asks for nothing, because the engine
-    /// panics when an `ACK_FREQUENCY` frame does not fit the packet that it is writing.
+    /// The longest wait as a share of the smoothed RTT; 0: every second packet is acknowledged at once, also while
+    /// packets come fast (RFC 9000 §13.2.2). The `max_ack_delay` that this end has announced, or that the peer has
+    /// asked for (draft-ietf-quic-ack-frequency), bounds the wait. This end asks for nothing, because the engine panics
+    /// when an `ACK_FREQUENCY` frame does not fit the packet that it is writing.
     pub delay: Ratio,
     /// The number of packets with data after which this end waits no longer.
     pub threshold: u32,
@@ -64,7 +64,11 @@ const AFTER_A_GAP: u64 = 4;
 /// Decides when a connection is asked for packets.
 #[derive(Debug)]
 pub(super) struct AckGate {
+    /// The wait that was asked for, at any rate of packets.
     policy: Option<AckPolicy>,
+    /// Whether each acknowledgement is sent at once, because that was asked for.
+    is_off: bool,
+    flood: Flood,
     /// Packets with data that have arrived, up to [`AT_ONCE`].
     arrived: u64,
     /// How many of the next packets with data are acknowledged without a wait, after a gap.
@@ -77,10 +81,107 @@ pub(super) struct AckGate {
     until: Option<Instant>,
 }
 
+/// Whether packets come so fast that an acknowledgement for every second one would cost both ends more than it tells
+/// the sender. It wakes the sender, which costs about as much CPU time as to carry a packet.
+///
+/// A sender with a small window may wait for the acknowledgement instead of sending the packets that end the wait.
+/// Then the wait ends with time, and in silence. The next packets are acknowledged at once: [`Self::AT_ONCE_LEAST`] of
+/// them, and twice as many each time that it happens again.
+#[derive(Debug, Default)]
+struct Flood {
+    /// When the present window began, and how many packets with data have come in it.
+    window: Option<(Instant, u64)>,
+    /// When the last packet with data came.
+    last: Option<Instant>,
+    /// Packets in a millisecond, in the last window.
+    per_ms: u64,
+    /// How many of the next packets are acknowledged at once.
+    at_once: u64,
+    /// How many will be when the next wait is in vain.
+    penalty: u64,
+}
+
+impl Flood {
+    /// The time over which packets are counted.
+    const WINDOW: Duration = Duration::from_millis(8);
+
+    /// From this rate on acknowledgements wait: 48 Mbit/s in packets of 1500 bytes. Below it, they are so few that
+    /// they cost little.
+    const PER_MS: u64 = 4;
+
+    /// The number of packets after which an acknowledgement waits no longer. They come within the wait from a rate of
+    /// 8 in a millisecond on.
+    const THRESHOLD: u64 = 16;
+
+    /// The longest wait.
+    const DELAY: Duration = Duration::from_millis(2);
+
+    /// From this smoothed RTT on nothing waits. A longer path has fewer packets in each wake of its own, and an origin
+    /// that follows reports (TECC) needs timely acknowledgements there (ADR 88).
+    const RTT: Duration = Duration::from_millis(2);
+
+    /// How long no packet has come before a wait ends that was in vain. At the least rate four packets come in this
+    /// time.
+    const SILENCE: Duration = Duration::from_millis(1);
+
+    /// How many packets are acknowledged at once after the first wait in vain, and after a gap.
+    const AT_ONCE_LEAST: u64 = 64;
+
+    /// The most, with which a wait of 2 ms is a small part of the time.
+    const AT_ONCE_MOST: u64 = 4096;
+
+    fn on_arrived(&mut self, now: Instant, packets: u64) {
+        let (began, count) = self.window.get_or_insert((now, 0));
+        let elapsed = now.saturating_duration_since(*began);
+        if elapsed >= Self::WINDOW {
+            let per_ms = u128::from(*count) * 1_000_000 / elapsed.as_nanos();
+            self.per_ms = u64::try_from(per_ms).unwrap_or(u64::MAX);
+            (*began, *count) = (now, 0);
+        }
+        *count += packets;
+        if packets > 0 {
+            self.last = Some(now);
+        }
+        self.at_once = self.at_once.saturating_sub(packets);
+    }
+
+    /// The wait and the number of packets that end it, while packets come fast on a short path.
+    fn wait(&self, smoothed_rtt: Duration) -> Option<(Duration, u64)> {
+        (smoothed_rtt < Self::RTT && self.per_ms >= Self::PER_MS && self.at_once == 0)
+            .then_some((Self::DELAY, Self::THRESHOLD))
+    }
+
+    /// Notes a packet out of order. A path that loses packets leaves its sender a small window.
+    fn on_gap(&mut self) {
+        self.at_once = self.at_once.max(Self::AT_ONCE_LEAST);
+    }
+
+    /// Notes that time has ended a wait.
+    fn on_expired(&mut self, now: Instant) {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) >= Self::SILENCE) {
+            self.at_once = self.penalty.max(Self::AT_ONCE_LEAST);
+            self.penalty = Self::AT_ONCE_MOST.min(self.at_once * 2);
+        }
+    }
+
+    /// Notes that packets have ended a wait.
+    fn on_enough(&mut self) {
+        self.penalty -= self.penalty.div_ceil(16);
+    }
+}
+
 impl AckGate {
     pub(super) fn new(policy: Option<AckPolicy>) -> Self {
-        let policy = policy.filter(|policy| policy.is_on());
-        Self { policy, arrived: 0, hurry: 0, unacknowledged: 0, is_open: true, until: None }
+        Self {
+            is_off: policy.is_some_and(|policy| !policy.is_on()),
+            policy,
+            flood: Flood::default(),
+            arrived: 0,
+            hurry: 0,
+            unacknowledged: 0,
+            is_open: true,
+            until: None,
+        }
     }
 
     /// Notes that the connection has something to send.
@@ -89,10 +190,13 @@ impl AckGate {
     }
 
     /// Notes that the connection had nothing more to send. `has_acked`: it sent an ACK frame before.
-    pub(super) const fn close(&mut self, has_acked: bool) {
+    pub(super) fn close(&mut self, now: Instant, has_acked: bool) {
         self.is_open = false;
-        self.until = None;
+        let is_over = self.until.take().is_some_and(|until| until <= now);
         if has_acked {
+            if is_over {
+                self.flood.on_expired(now);
+            }
             self.unacknowledged = 0;
         }
     }
@@ -115,20 +219,37 @@ impl AckGate {
         may_send: bool,
         smoothed_rtt: Duration,
     ) {
-        let Some(policy) = self.policy else { return self.open() };
+        if self.is_off {
+            return self.open();
+        }
+        self.flood.on_arrived(now, arrived.with_data);
         self.arrived = AT_ONCE.min(self.arrived + arrived.with_data);
         self.unacknowledged += arrived.with_data;
         if arrived.is_out_of_order {
             self.hurry = AFTER_A_GAP;
+            self.flood.on_gap();
         }
         let is_hurried = self.hurry > 0;
         self.hurry = self.hurry.saturating_sub(arrived.with_data);
-        let is_due = is_hurried || self.unacknowledged >= u64::from(policy.threshold);
+        let asked_for = self.policy.map(|policy| {
+            (smoothed_rtt.mul_f64(policy.delay.as_f64()), u64::from(policy.threshold))
+        });
+        let wait = match (asked_for, self.flood.wait(smoothed_rtt)) {
+            (Some(asked_for), Some(flood)) => {
+                Some((asked_for.0.max(flood.0), asked_for.1.max(flood.1)))
+            }
+            (asked_for, flood) => asked_for.or(flood),
+        };
+        let Some((delay, threshold)) = wait else { return self.open() };
+        let is_enough = self.unacknowledged >= threshold;
+        if is_enough {
+            self.flood.on_enough();
+        }
+        let is_due = is_hurried || is_enough;
         if self.arrived < AT_ONCE || arrived.is_urgent || may_send || is_due {
             return self.open();
         }
         if arrived.with_data > 0 {
-            let delay = smoothed_rtt.mul_f64(policy.delay.as_f64());
             self.until.get_or_insert(now + delay);
         }
     }
@@ -140,6 +261,7 @@ mod tests {
     use crate::test_start;
 
     const RTT: Duration = Duration::from_millis(40);
+    const NEAR: Duration = Duration::from_millis(1);
     const DATA: Arrived =
         Arrived { with_data: 1, has_acks: false, is_urgent: false, is_out_of_order: false };
 
@@ -150,7 +272,7 @@ mod tests {
             assert!(!gate.holds(test_start()), "nothing waits at the start of a connection");
             gate.on_arrived(test_start(), &DATA, false, RTT);
         }
-        gate.close(true);
+        gate.close(test_start(), true);
         gate
     }
 
@@ -162,7 +284,7 @@ mod tests {
         gate.on_arrived(now + ms(3), &DATA, false, RTT);
         assert_eq!(gate.next_timeout(), Some(now + ms(10)));
         assert!(gate.holds(now + ms(9)) && !gate.holds(now + ms(10)));
-        gate.close(true);
+        gate.close(test_start(), true);
         assert_eq!(gate.next_timeout(), None);
     }
 
@@ -174,7 +296,7 @@ mod tests {
             gate.on_arrived(now, &DATA, false, RTT);
             assert_eq!(gate.holds(now), held);
         }
-        gate.close(true);
+        gate.close(test_start(), true);
         gate.on_arrived(now, &DATA, false, RTT);
         assert!(gate.holds(now), "the count begins again with each ACK frame");
     }
@@ -192,7 +314,7 @@ mod tests {
                 let acks = Arrived { with_data: 0, has_acks: true, ..DATA };
                 gate.on_arrived(now, &acks, true, RTT);
             }),
-            ("all is sent", |gate, _| gate.close(false)),
+            ("all is sent", |gate, _| gate.close(test_start(), false)),
         ];
         for (what, change) in changes {
             let mut gate = gate(100);
@@ -210,25 +332,91 @@ mod tests {
         gate.on_arrived(now, &Arrived { is_out_of_order: true, ..DATA }, false, RTT);
         for _ in 0..3 {
             assert!(!gate.holds(now));
-            gate.close(true);
+            gate.close(test_start(), true);
             gate.on_arrived(now, &DATA, false, RTT);
         }
         assert!(!gate.holds(now));
-        gate.close(true);
+        gate.close(test_start(), true);
         gate.on_arrived(now, &DATA, false, RTT);
         assert!(gate.holds(now), "the packet after these waits again");
     }
 
-    #[test]
-    fn without_a_policy_nothing_waits() {
-        let off = AckPolicy::TUNNEL.chosen(Some(Ratio::ZERO), None);
-        for policy in [None, off] {
-            let mut gate = AckGate::new(policy);
-            for _ in 0..300 {
-                gate.on_arrived(test_start(), &DATA, false, RTT);
-                assert!(!gate.holds(test_start()));
-                gate.close(false);
+    /// Gives a gate packets that come evenly after others. Returns how many ACK frames of the last hundred
+    /// packets it lets pass at once, and how many when time is over.
+    fn acknowledged(gate: &mut AckGate, spacing: Duration) -> (u32, u32) {
+        let (mut now, mut at_once, mut by_time) = (test_start(), 0, 0);
+        for packet in 0..1100 {
+            if packet == 1000 {
+                (at_once, by_time) = (0, 0);
+            }
+            let next = now + spacing;
+            if let Some(until) = gate.next_timeout().filter(|until| *until < next) {
+                assert!(!gate.holds(until));
+                gate.close(until, true);
+                by_time += 1;
+            }
+            now = next;
+            gate.on_arrived(now, &DATA, false, NEAR);
+            if !gate.holds(now) {
+                gate.close(now, true);
+                at_once += 1;
             }
         }
+        (at_once, by_time)
+    }
+
+    #[test]
+    fn of_fast_packets_every_sixteenth_is_acknowledged() {
+        let off = AckPolicy::TUNNEL.chosen(Some(Ratio::ZERO), None);
+        let us = Duration::from_micros;
+        for (policy, spacing, expected, why) in [
+            (None, us(20), (6..=7, 0..=0), "50 packets/ms: each 16th of 100"),
+            (None, us(100), (6..=7, 0..=0), "10 packets/ms: each 16th of 100"),
+            (None, us(220), (0..=0, 10..=11), "4.5 packets/ms: each after 2 ms"),
+            (None, us(300), (100..=100, 0..=0), "3.3 packets/ms: nothing waits"),
+            (off, us(20), (100..=100, 0..=0), "nothing is to wait"),
+        ] {
+            let mut gate = AckGate::new(policy);
+            let (at_once, by_time) = acknowledged(&mut gate, spacing);
+            assert!(
+                expected.0.contains(&at_once) && expected.1.contains(&by_time),
+                "{why}: {at_once}, {by_time}"
+            );
+        }
+    }
+
+    #[test]
+    fn of_fast_packets_all_are_acknowledged_where_every_fiftieth_is_lost() {
+        let (mut now, mut gate) = (test_start(), AckGate::new(None));
+        for packet in 0..2000 {
+            now += Duration::from_micros(20);
+            let is_out_of_order = packet % 50 == 0;
+            gate.on_arrived(now, &Arrived { is_out_of_order, ..DATA }, false, NEAR);
+            assert!(!gate.holds(now), "packet {packet}");
+            gate.close(now, true);
+        }
+    }
+
+    #[test]
+    fn a_sender_that_waits_for_acknowledgements_is_held_up_seldom() {
+        let (mut now, mut waits, mut packets) = (test_start(), 0_u32, 0_u32);
+        let mut gate = AckGate::new(None);
+        while packets < 20_000 {
+            // It has a window of ten packets, and sends one each 20 us until it is full.
+            for _ in 0..10 {
+                now += Duration::from_micros(20);
+                packets += 1;
+                gate.on_arrived(now, &DATA, false, NEAR);
+                if !gate.holds(now) {
+                    gate.close(now, true);
+                }
+            }
+            if let Some(until) = gate.next_timeout() {
+                waits += 1;
+                now = until;
+                gate.close(now, true);
+            }
+        }
+        assert!((1..=20).contains(&waits), "{waits}");
     }
 }

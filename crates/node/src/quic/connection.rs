@@ -176,13 +176,13 @@ impl Connection {
         self.receiver.read(&mut self.inner, stream, max)
     }
 
-    /// Notes that something arrived on a stream. It must be called after each packet while
-    /// [`Self::holds_data`].
+    /// Notes that something arrived on a stream. It must be called before the next packet if [`Self::must_collect`].
     pub(super) fn on_readable(&mut self, stream: StreamId) {
         self.receiver.on_readable(&mut self.inner, stream);
     }
 
     /// Whether stream data that arrived out of order are held.
+    #[cfg(test)]
     pub(super) const fn holds_data(&self) -> bool {
         self.receiver.has_held()
     }
@@ -540,7 +540,7 @@ impl Connection {
             self.slices = passage.slices(now, (payloads, transmit.segment_size), size_max);
         }
         if transmit.is_none() {
-            self.acks.close(self.hooks.observer.lock().take_has_acked());
+            self.acks.close(now, self.hooks.observer.lock().take_has_acked());
         }
         let mut transmit = from_noq(&transmit?);
         if self.is_client && self.awaits.is_none() && self.hooks.observer.lock().take_has_elicited()

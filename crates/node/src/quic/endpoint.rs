@@ -278,9 +278,9 @@ impl Endpoint {
                             slot.connection.on_congestion_experienced();
                         }
                     }
-                    let (holds_data, party) = (slot.connection.holds_data(), slot.party);
+                    let (must_collect, party) = (slot.connection.must_collect(), slot.party);
                     self.touch(id);
-                    if holds_data {
+                    if must_collect {
                         self.collect_events(id);
                     }
                     return Some(party);

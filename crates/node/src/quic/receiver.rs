@@ -56,7 +56,11 @@ const WAITING_MAX: u64 = 512;
 /// The number of pieces that may wait in the engine while the caller does not read. The engine ends a connection when
 /// more than 2048 pieces of a stream wait, even if they touch each other. A stream with a window of 2 MB has fewer, so
 /// that its peer is stopped by that window. With a larger window the pieces are taken, and held bytes stop the peer.
+/// [`UNCOUNTED_MAX`] more may come before they are counted.
 const UNREAD_PIECES_MAX: u64 = 1800;
+
+/// The number of packets after which it is counted what waits in the engine. The kernel may give some 1,500 at once.
+const UNCOUNTED_MAX: u32 = 64;
 
 /// The bytes that may wait in the engine, of all streams together, without taking the connection's
 /// window from the other streams: the windows of 32 streams, and what ours send on each stream that
@@ -85,6 +89,8 @@ pub(super) struct Receiver {
     announced: u64,
     /// How many pieces were taken from the engine.
     pub(super) taken: u64,
+    /// The packets since what waits was counted.
+    uncounted: u32,
 }
 
 impl Receiver {
@@ -103,7 +109,21 @@ impl Receiver {
             window,
             announced: 0,
             taken: 0,
+            uncounted: 0,
         }
+    }
+
+    /// Notes a packet. Returns whether [`Self::on_readable`] must be called for what it brought before the next one:
+    /// while bytes are held, because the engine joins small pieces when many wait in it (see [`WAITING_MAX`]), and
+    /// after many packets.
+    pub(super) const fn on_packet(&mut self) -> bool {
+        self.uncounted += 1;
+        self.has_held() || self.uncounted >= UNCOUNTED_MAX
+    }
+
+    /// Notes that [`Self::on_readable`] was called for everything.
+    pub(super) const fn on_collected(&mut self) {
+        self.uncounted = 0;
     }
 
     /// Reads at most `max` of the next bytes.
@@ -136,9 +156,6 @@ impl Receiver {
 
     /// Notes that something arrived on a stream, and takes it if bytes before it have been taken out of
     /// order.
-    ///
-    /// It must be called after each packet while [`Self::has_held`], because the engine joins small
-    /// pieces when many wait in it (see [`WAITING_MAX`]).
     pub(super) fn on_readable(&mut self, engine: &mut noq_proto::Connection, stream: StreamId) {
         let held_max = self.held_max();
         let reassembly = match self.streams.entry(stream) {
@@ -203,7 +220,7 @@ impl Receiver {
         self.streams.iter().max_by_key(|(_, it)| it.unread().bytes()).map(|(&stream, _)| stream)
     }
 
-    /// Whether any bytes are held, so that [`Self::on_readable`] must be called after each packet.
+    /// Whether any bytes are held.
     pub(super) const fn has_held(&self) -> bool {
         self.held.pieces > 0
     }

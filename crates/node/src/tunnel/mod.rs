@@ -546,6 +546,11 @@ impl<E: End> Tunnel<E> {
         self.queue.flow_len(stream) > 0
     }
 
+    /// Whether a flow comes before those with the default urgency.
+    pub(crate) fn is_urgent(&self, stream: StreamId) -> bool {
+        self.queue.urgency(stream) < tandem_wire::Urgency::default()
+    }
+
     /// Bytes of encoded payloads that wait in the queue: q(t).
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()

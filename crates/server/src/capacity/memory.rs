@@ -4,14 +4,20 @@
 //! neither after a peak of many connections. The program chooses the allocator; with another one, nothing counts as in
 //! use, and the bound has no effect.
 
-use std::{ops::RangeInclusive, path::Path};
+use std::{
+    ops::RangeInclusive,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use sysinfo::{
     MemoryRefreshKind, Process, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System,
     get_current_pid,
 };
 use tandem_files::setting::{Setting, Within};
-use tandem_units::ByteCount;
+use tandem_net::clock;
+use tandem_units::{ByteCount, Rate};
 use tikv_jemalloc_ctl::{Access, AsName, background_thread, epoch, stats};
 
 use crate::capacity::control_group;
@@ -24,14 +30,55 @@ const UNUSED_PAGES_KEPT: isize = 500;
 /// The settings that say so: that of the arena which the process has, and that of those which it will get.
 const UNUSED_PAGES_SETTINGS: [&[u8]; 2] = [b"arena.0.dirty_decay_ms\0", b"arenas.dirty_decay_ms\0"];
 
-/// What a server measures its memory with. From now on the allocator soon gives back what is not in use.
-pub fn gauge() -> fn() -> u64 {
+/// How fast memory can fill: the rate of a fast link.
+const ARRIVES: Rate = Rate::from_mbps(10_000);
+
+/// What all servers of the process measure its memory with.
+static MEASURED: Mutex<Measured> = Mutex::new(Measured { bound: u64::MAX, last: None });
+
+/// What the threads of servers measure the memory of their process with, so that it does not exceed this bound. From
+/// now on the allocator soon gives back what is not in use.
+pub fn gauge(bound: ByteCount) -> fn() -> u64 {
     for name in UNUSED_PAGES_SETTINGS {
         if let Err(error) = name.name().write(UNUSED_PAGES_KEPT) {
             tracing::debug!(%error, "the allocator keeps unused memory for its default time");
         }
     }
-    in_use
+    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    measured.bound = measured.bound.min(bound.get());
+    || MEASURED.lock().unwrap_or_else(PoisonError::into_inner).get(clock::now(), in_use)
+}
+
+/// The last measurement of the memory in use, which takes the allocator some 0.03 ms, so that not each thread makes its
+/// own.
+struct Measured {
+    /// The bound on the memory of the process in bytes.
+    bound: u64,
+    /// When it was measured, and the bytes in use.
+    last: Option<(Instant, u64)>,
+}
+
+impl Measured {
+    /// The longest time for which a measurement holds.
+    const HOLDS_MAX: Duration = Duration::from_millis(100);
+
+    /// The bytes in use, of which at most a quarter of what is left until half of the bound may have come since the
+    /// measurement. From half of the bound, where each thread closes connections, each one measures for itself.
+    fn get(&mut self, now: Instant, measure: impl FnOnce() -> u64) -> u64 {
+        if let Some((then, bytes)) = self.last
+            && now.saturating_duration_since(then) < self.holds(bytes)
+        {
+            return bytes;
+        }
+        let bytes = measure();
+        self.last = Some((now, bytes));
+        bytes
+    }
+
+    fn holds(&self, bytes: u64) -> Duration {
+        let left = (self.bound / 2).saturating_sub(bytes);
+        ARRIVES.time_to_send(ByteCount::new(left / 4)).min(Self::HOLDS_MAX)
+    }
 }
 
 /// The bytes that the process has allocated, without what the allocator keeps for later. 0 if the
@@ -182,8 +229,35 @@ mod tests {
     }
 
     #[test]
+    fn threads_share_measurements_until_the_memory_may_have_grown() {
+        // The bound and the memory in use in MB, and how many of 64 calls measure: they come from 8 threads in turn,
+        // each 20 ms apart for a thread, in 160 ms.
+        for (bound, in_use, measurements) in [
+            (12_000, 100, 2), // 100 ms is the most
+            (1_000, 0, 2),    // exactly as long
+            (1_000, 400, 8),  // 20 ms
+            (256, 50, 10),    // 15.6 ms: at each seventh call
+            (256, 127, 64),   // 0.2 ms
+            (256, 128, 64),   // half of the bound
+            (256, 1_000, 64),
+        ] {
+            let mut measured = Measured { bound: bound * 1_000_000, last: None };
+            let (begin, mut count) = (clock::now(), 0);
+            for call in 0..64 {
+                let now = begin + Duration::from_micros(2500) * call;
+                let bytes = measured.get(now, || {
+                    count += 1;
+                    in_use * 1_000_000
+                });
+                assert_eq!(bytes, in_use * 1_000_000);
+            }
+            assert_eq!(count, measurements, "{in_use} of {bound} MB");
+        }
+    }
+
+    #[test]
     fn a_gauge_makes_the_allocator_give_back_soon() {
-        gauge();
+        gauge(ByteCount::MAX);
         for name in UNUSED_PAGES_SETTINGS {
             let kept: isize = name.name().read().unwrap();
             assert_eq!(kept, UNUSED_PAGES_KEPT);

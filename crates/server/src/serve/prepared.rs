@@ -103,7 +103,7 @@ impl<'a, R: Role> Prepared<'a, R> {
     fn nodes(&self) -> Result<(run::Nodes<R::Node>, Address), ServeError> {
         let Self { role, setup, transport, config, limits, .. } = self;
         let grace = run::grace(limits);
-        let memory_in_use = Some(memory::gauge());
+        let memory_in_use = Some(memory::gauge(setup.memory.0));
         memory::warn_of_group(setup.memory.0);
         let is_watched = setup.admin.is_some() || role.is_watched();
         let tick = is_watched.then_some(admin::INTERVAL);
@@ -120,7 +120,9 @@ impl<'a, R: Role> Prepared<'a, R> {
             let (node, site) = role.node(config, &self.tls, (transport, limits.clone()))?;
             let listener = Some(listener);
             let default = DriverOptions::default();
-            let options = DriverOptions { listener, site, grace, memory_in_use, tick, ..default };
+            let pause = setup.transport.pause.0;
+            let options =
+                DriverOptions { listener, site, grace, memory_in_use, tick, pause, ..default };
             nodes.push((node, options));
         }
         Ok((nodes, address))

@@ -5,11 +5,13 @@
 //! client connect-udp|relay PROXY CA idle CONNECTIONS FLOWS TARGET       FLOWS in each connection
 //! client connect-udp|relay PROXY CA setup full|resumed COUNT TARGET     new connections, one after the other
 //! ```
+//!
+//! Before all of them may be `--pause MICROSECONDS`.
 #![expect(clippy::disallowed_methods, reason = "it measures with the real clock")]
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    env, future,
+    future,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -18,6 +20,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use data_path_bench::{
     echo::{Echoes, summary},
+    pause::{self, Side},
     tls::Verifier,
     tunnel::{Flow, Protocol, Tunnel, socket},
 };
@@ -30,7 +33,8 @@ const LIMIT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
 fn main() -> Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run())
+    let arguments = pause::arguments()?;
+    pause::runtime()?.block_on(run(&arguments))
 }
 
 struct Proxy {
@@ -39,8 +43,7 @@ struct Proxy {
     verifier: Arc<Verifier>,
 }
 
-async fn run() -> Result<()> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+async fn run(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let [protocol, address, ca, rest @ ..] = words.as_slice() else { bail!("which proxy?") };
     let protocol = match *protocol {
@@ -107,6 +110,7 @@ async fn carry(proxy: &Proxy, connections: usize, listen: &[&str]) -> Result<()>
 async fn to_programs(tunnel: Tunnel, receivers: Receivers) -> Result<()> {
     loop {
         let (flow, payload) = tunnel.receive().await?;
+        pause::came(Side::Tunnel, 1);
         let known = receivers.lock().expect("no thread panics").get(&flow[..]).cloned();
         if let Some((local, source)) = known {
             let _ = local.socket.send_to(&payload, source).await;
@@ -120,6 +124,7 @@ async fn from_programs(local: Arc<Local>, tunnels: Vec<(Tunnel, Receivers)>) -> 
     let mut packet = [0; 2048];
     loop {
         let Ok((length, source)) = local.socket.recv_from(&mut packet).await else { continue };
+        pause::came(Side::Plain, 1);
         let next = flows.len() % tunnels.len();
         let (tunnel, flow) = match flows.entry(source) {
             Entry::Occupied(known) => known.into_mut(),

@@ -3,15 +3,15 @@
 //! ```text
 //! load GENERATOR_CPU SINK_CPU
 //! through CLIENT CLIENT_TO_ECHO PID ...               the tunnel's local addresses, and the processes to watch
-//! packets up|down FLOWS BYTES PER_SECOND BURST COUNT
-//! echo idle|up|down BYTES COUNT PER_SECOND            beside a load of 1200-byte packets, if not idle
+//! packets LOAD COUNT                                  LOAD is: up|down FLOWS BYTES PER_SECOND BURST
+//! echo BYTES COUNT PAUSE_US [LOAD]                    one after the other, with pauses, alone or beside a load
 //! setup BYTES COUNT
 //! largest FITS TOO_LARGE                              the largest payload that fits
 //! ```
 
 use std::{
     env, io,
-    net::SocketAddr,
+    net::{SocketAddr, UdpSocket},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Duration,
@@ -19,21 +19,22 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use data_path_bench::{
-    echo::{self, summary},
+    echo::{self, Echoes, summary},
     ends::Ends,
     kernel,
     packets::{self, Cpus, Direction, Load, Sent},
 };
 
 /// How long a load lasts before echoes are sent beside it.
-const WARM_UP: Duration = Duration::from_millis(300);
-const LOAD_BYTES: usize = 1200;
+const WARM_UP: Duration = Duration::from_millis(100);
 
 struct Bench {
     cpus: Cpus,
     ends: Ends,
     client: SocketAddr,
     client_to_echo: SocketAddr,
+    /// The flow of echoes.
+    echoes: Option<UdpSocket>,
     pids: Vec<i32>,
 }
 
@@ -48,6 +49,7 @@ fn main() -> Result<()> {
         ends: Ends::new()?,
         client: nobody,
         client_to_echo: nobody,
+        echoes: None,
         pids: Vec::new(),
     };
     println!("{} {}", bench.ends.target.local_addr()?, echo::serve(sink)?);
@@ -71,33 +73,8 @@ impl Bench {
                 self.pids = pids.iter().map(|pid| pid.parse()).collect::<Result<_, _>>()?;
                 Ok(String::new())
             }
-            ["packets", direction, flows, bytes, rate, burst, count] => {
-                let load = Load {
-                    direction: direction_of(direction)?,
-                    flows: flows.parse()?,
-                    bytes: bytes.parse()?,
-                    packets_per_second: rate.parse()?,
-                    burst: burst.parse()?,
-                    count: count.parse()?,
-                };
-                self.packets(load)
-            }
-            ["echo", "idle", bytes, count, _] => {
-                let echoes =
-                    echo::of_one_flow(self.client_to_echo, bytes.parse()?, count.parse()?)?;
-                Ok(summary(echoes))
-            }
-            ["echo", direction, bytes, count, rate] => {
-                let load = Load {
-                    direction: direction_of(direction)?,
-                    flows: 1,
-                    bytes: LOAD_BYTES,
-                    packets_per_second: rate.parse()?,
-                    burst: 1,
-                    count: u64::MAX,
-                };
-                self.echo_beside(load, bytes.parse()?, count.parse()?)
-            }
+            ["packets", load @ .., count] => self.packets(load_of(load, count.parse()?)?),
+            ["echo", words @ ..] => self.echoes(words),
             ["setup", bytes, count] => Ok(summary(echo::of_new_flows(
                 self.client_to_echo,
                 bytes.parse()?,
@@ -123,7 +100,24 @@ impl Bench {
         ))
     }
 
-    fn echo_beside(&mut self, load: Load, bytes: usize, count: usize) -> Result<String> {
+    fn echoes(&mut self, words: &[&str]) -> Result<String> {
+        let [bytes, count, pause, load @ ..] = words else { bail!("which echoes?") };
+        let (bytes, count) = (bytes.parse()?, count.parse()?);
+        let pause = Duration::from_micros(pause.parse()?);
+        let flow = match self.echoes.take() {
+            Some(flow) => flow,
+            None => echo::flow(self.client_to_echo)?,
+        };
+        let echoes = || echo::of_one_flow(&flow, bytes, count, pause);
+        let answer = match load {
+            [] => summary(echoes()?),
+            load => self.beside(load_of(load, u64::MAX)?, echoes)?,
+        };
+        self.echoes = Some(flow);
+        Ok(answer)
+    }
+
+    fn beside(&mut self, load: Load, echoes: impl FnOnce() -> Result<Echoes>) -> Result<String> {
         let run = self.ends.open(load.flows, self.client)?;
         let (received, stop, stop_sink) =
             (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
@@ -136,10 +130,10 @@ impl Bench {
             let sent = scope
                 .spawn(|| packets::generate(ends, load, run, || !stop.load(Ordering::Relaxed)));
             thread::sleep(WARM_UP);
-            let echoes = echo::of_one_flow(self.client_to_echo, bytes, count);
+            let echoes = echoes();
             stop.store(true, Ordering::Relaxed);
             let sent = sent.join().ok().context("the generator panicked")?;
-            thread::sleep(WARM_UP);
+            packets::drain(sent.packets, &received);
             stop_sink.store(true, Ordering::Relaxed);
             sink.join().ok().context("the sink panicked")??;
             Ok(format!(
@@ -150,6 +144,19 @@ impl Bench {
             ))
         })
     }
+}
+
+/// The words are `up|down FLOWS BYTES PER_SECOND BURST`.
+fn load_of(words: &[&str], count: u64) -> Result<Load> {
+    let [direction, flows, bytes, rate, burst] = words else { bail!("which load?") };
+    Ok(Load {
+        direction: direction_of(direction)?,
+        flows: flows.parse()?,
+        bytes: bytes.parse()?,
+        packets_per_second: rate.parse()?,
+        burst: burst.parse()?,
+        count,
+    })
 }
 
 fn direction_of(word: &str) -> Result<Direction> {

@@ -1,7 +1,7 @@
 //! A relay for UDP packets with nothing but quinn and tokio: a floor for what a tunnel of QUIC datagrams costs in Rust.
 //!
 //! ```text
-//! relay LISTEN CERT KEY TARGET ...
+//! relay [--pause MICROSECONDS] LISTEN CERT KEY TARGET ...
 //! ```
 //!
 //! A datagram is a flow ID (a varint) and the payload. The flow ID is four times the number of the flow, plus the
@@ -9,24 +9,26 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    env,
     net::SocketAddr,
     sync::Arc,
 };
 
 use anyhow::{Result, bail};
 use bytes::Bytes;
-use data_path_bench::tunnel::{TARGETS, any_port, socket, split_varint, transport, varint};
+use data_path_bench::{
+    pause::{self, Side},
+    tunnel::{TARGETS, any_port, socket, split_varint, transport, varint},
+};
 use quinn::{Connection, Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::net::UdpSocket;
 
 fn main() -> Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run())
+    let arguments = pause::arguments()?;
+    pause::runtime()?.block_on(run(&arguments))
 }
 
-async fn run() -> Result<()> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+async fn run(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let [listen, cert, key, targets @ ..] = words.as_slice() else { bail!("relay what?") };
     let targets = targets.iter().map(|it| it.parse()).collect::<Result<Vec<_>, _>>()?;
@@ -61,6 +63,7 @@ async fn proxy(
 async fn to_targets(connection: Connection, targets: &[SocketAddr]) {
     let mut flows: BTreeMap<u64, Arc<UdpSocket>> = BTreeMap::new();
     while let Ok(datagram) = connection.read_datagram().await {
+        pause::came(Side::Tunnel, 1);
         let Some((flow, payload)) = split_varint(&datagram) else { continue };
         let socket = match flows.entry(flow) {
             Entry::Occupied(known) => known.into_mut(),
@@ -87,6 +90,7 @@ async fn from_target(socket: Arc<UdpSocket>, flow: u64, connection: Connection) 
     let mut packet = [0; 2048];
     while connection.close_reason().is_none() {
         if let Ok(length) = socket.recv(&mut packet).await {
+            pause::came(Side::Plain, 1);
             let _ = connection.send_datagram(joined(flow, &packet[..length]));
         }
     }

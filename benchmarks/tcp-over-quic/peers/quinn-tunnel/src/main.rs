@@ -117,7 +117,7 @@ async fn main() -> Result<()> {
 }
 
 async fn serve(endpoint: Endpoint, dest: SocketAddr) -> Result<()> {
-    eprintln!("listening");
+    eprintln!("listening on {}", endpoint.local_addr()?);
     while let Some(incoming) = endpoint.accept().await {
         tokio::spawn(async move {
             let connection = incoming.await?;
@@ -136,7 +136,7 @@ async fn serve(endpoint: Endpoint, dest: SocketAddr) -> Result<()> {
 }
 
 async fn connect(listener: TcpListener, connection: &Connection) -> Result<()> {
-    eprintln!("listening");
+    eprintln!("listening on {}", listener.local_addr()?);
     loop {
         let (tcp, _) = listener.accept().await?;
         let connection = connection.clone();

@@ -54,6 +54,8 @@ pub(in crate::client) struct Hop {
     pub(in crate::client) next: Option<StreamId>,
     /// Whether the embedding program was told that the tunnel through this hop is established.
     pub(in crate::client) is_up: bool,
+    /// Whether an urgent flow has sent something, see [`Node::take_urgent`](crate::node::Node::take_urgent).
+    pub(in crate::client) has_urgent: bool,
     /// Why the tunnel was lost last, or could not be established: this one, or one around it.
     pub(in crate::client) lost: Option<ClientError>,
     /// The counters of the tunnels of earlier connections.
@@ -87,6 +89,7 @@ impl Hop {
             flows: BTreeMap::new(),
             next: None,
             is_up: false,
+            has_urgent: false,
             lost: None,
             ended: Stats::default(),
         }
@@ -406,6 +409,7 @@ impl Hop {
         stream: StreamId,
         data: &[u8],
     ) -> Result<(), Unsent> {
+        self.has_urgent |= self.tunnel.is_urgent(stream);
         if self.beside.is_used(stream) && self.send_beside(now, stream, data)? {
             return Ok(());
         }

@@ -98,6 +98,8 @@ pub(in crate::client) struct Fetch {
     pub(in crate::client) bytes: u64,
     /// Bytes that may still go to the program before it gives more credit.
     credit: u64,
+    /// Whether the program wants no bytes for now.
+    is_held: bool,
     pub(in crate::client) is_complete: bool,
 }
 
@@ -122,12 +124,17 @@ impl Fetch {
             status: None,
             bytes: 0,
             credit,
+            is_held: false,
             is_complete: false,
         }
     }
 
     pub(in crate::client) fn add_credit(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_add(bytes);
+    }
+
+    pub(in crate::client) const fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
     }
 
     /// Whether this is the stream of one of our requests.
@@ -447,7 +454,7 @@ impl Fetch {
             let reason = "the origin is going away and takes no more requests";
             return Some(Err(Failure::Client(self.body_error(reason))));
         }
-        if self.credit == 0 {
+        if self.credit == 0 || self.is_held {
             return None;
         }
         let streams: Vec<_> = self.parts.keys().copied().collect();

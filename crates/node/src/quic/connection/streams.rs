@@ -1,6 +1,8 @@
-//! What is said of streams and datagrams.
+//! What is said of streams and datagrams, and when what has come is looked at.
 
 use bytes::Bytes;
+
+use super::Connection;
 
 /// The direction of data on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,4 +36,16 @@ pub(crate) enum SendDatagram {
     Blocked(Bytes),
     /// The datagram fits no packet of this connection, or the peer accepts no datagrams.
     TooLarge,
+}
+
+impl Connection {
+    /// Notes a packet that has arrived. Returns whether the engine's events must be collected before the next one.
+    pub(in crate::quic) const fn must_collect(&mut self) -> bool {
+        self.receiver.on_packet()
+    }
+
+    /// Notes that the engine's events have been collected.
+    pub(in crate::quic) const fn on_collected(&mut self) {
+        self.receiver.on_collected();
+    }
 }

@@ -18,6 +18,7 @@ impl Endpoint {
             self.visits += 1;
         }
         let connection = &mut slot.connection;
+        connection.on_collected();
         while let Some(event) = connection.inner().poll() {
             match event {
                 noq_proto::Event::Connected => {

@@ -19,7 +19,7 @@ use crate::limits::Limits;
 const CLIENT: usize = 0;
 const DELAY: Duration = Duration::from_millis(50);
 
-/// The most packets that arrive together.
+/// The most packets that usually arrive together.
 const TOGETHER: usize = 32;
 
 /// A client that sends to a server over a path without a rate. No congestion control limits it.
@@ -29,6 +29,8 @@ struct Pair {
     now: Instant,
     /// Packets in flight: when they arrive, the index of the receiver, and their bytes.
     packets: VecDeque<(Instant, usize, Vec<u8>)>,
+    /// The most packets that arrive together.
+    together: usize,
     /// The lost packets in percent.
     lost: u32,
     /// Whether every second packet to the server is lost.
@@ -68,6 +70,7 @@ impl Pair {
             ids: [Some(client), None],
             now,
             packets: VecDeque::new(),
+            together: TOGETHER,
             lost: 0,
             is_every_second_lost: false,
             sent: 0,
@@ -182,7 +185,7 @@ impl Pair {
         for side in &mut self.sides {
             side.handle_timeout(self.now);
         }
-        for _ in 0..TOGETHER {
+        for _ in 0..self.together {
             if self.packets.front().is_none_or(|(at, ..)| *at > self.now) {
                 break;
             }
@@ -325,8 +328,9 @@ fn a_reader_that_pauses_after_a_gap_loses_nothing_and_stops_the_sender() {
 #[test]
 fn a_reader_that_pauses_on_a_fast_path_keeps_its_connection_and_stops_the_sender() {
     const WINDOW: usize = 16_000_000;
-    // Without a loss, with a few, and with thousands of gaps while nothing is read.
-    for lost in [0, 1, 20] {
+    // Without a loss, with a few, and with thousands of gaps while nothing is read. As many as the kernel has joined
+    // come together.
+    for (lost, together) in [(0, TOGETHER), (1, TOGETHER), (20, TOGETHER), (0, 1500), (1, 1500)] {
         let mut pair = Pair::connected(WINDOW as u64);
         let sent = contents(4 * WINDOW);
         let mut unsent = sent.clone();
@@ -336,7 +340,7 @@ fn a_reader_that_pauses_on_a_fast_path_keeps_its_connection_and_stops_the_sender
             pair.step();
             assert!(!pair.read(stream, &mut read), "the stream has not ended");
         }
-        pair.lost = lost;
+        (pair.lost, pair.together) = (lost, together);
         pair.run_for(Duration::from_secs(10), stream, &mut unsent);
         assert!(pair.end.is_none(), "{lost} % lost: {:?}", pair.end);
         let waiting = sent.len() - unsent.len() - read.len();
