@@ -3,7 +3,7 @@
 //! ```text
 //! cargo test --workspace --test release_instructions                      # compares with bounds.csv
 //! cargo test --workspace --test release_instructions -- --write           # writes new bounds
-//! cargo test --workspace --test release_instructions -- --program FILE    # counts this program, with symbols
+//! cargo test --workspace --test release_instructions -- --program /FILE   # counts this program, with symbols
 //! cargo test --workspace --test release_instructions -- --build           # only builds the program
 //! ```
 //!
