@@ -1,10 +1,10 @@
 //! When the driver lets packets gather before it waits for the next one.
 //!
-//! To be woken costs a thread about as much as to handle a packet. While packets come evenly and fast, each would wake
-//! it. So after its work it sleeps for a moment without being woken, and then handles what has come: what network cards
-//! do with their interrupts. It gains nothing when packets come in bursts, which wake the thread once each, and it
-//! would
-//! delay a lone program that waits for each answer before it asks again. Therefore a thread pauses only
+//! To be woken costs a thread about as much as to handle a packet. While packets come evenly and fast, each would
+//! wake it. So after its work it sleeps for a moment without being woken, and then handles what has come: what
+//! network cards do with their interrupts. It gains nothing when packets come in bursts, which wake the thread once
+//! each, and it would delay a lone program that waits for each answer before it asks again. Therefore a thread pauses
+//! only
 //!
 //! - while one side alone, the tunnels or the targets, would wake it more often than such a program could,
 //! - while a wake without a pause brings few packets, which every 16th wait finds out, and
@@ -184,8 +184,7 @@ impl Pauses {
         }
         let side = self.count.most();
         // Wakes by one side that are 1.25 lengths apart, or closer. A program that waits for each answer gets one of
-        // each
-        // side in the time for a round trip, which is longer.
+        // each side in the time for a round trip, which is longer.
         let wakes = u128::from(self.count.of(side) * MEMORY / self.batch.max(1));
         let is_fast = wakes * length.as_nanos() * 5 >= elapsed.as_nanos() * 4;
         self.fast = (is_fast && self.batch < BATCH_MAX * MEMORY).then_some(side);

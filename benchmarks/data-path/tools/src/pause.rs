@@ -1,5 +1,6 @@
-//! A pause before a thread waits for packets, by the same rule as in Tandem (`--pause`): while the packets of one side
-//! come faster than one in 1.25 pauses, and while mostly something has come in the pauses before.
+//! A pause before a thread waits for packets: while the packets of one side come faster than one in 1.25 pauses, and
+//! while mostly something has come in the pauses before. Tandem (`--pause`) has the same bound on the rate. But
+//! in place of the trust in pauses before, it asks how many packets a wake brings without a pause.
 
 use std::{
     cell::RefCell,

@@ -99,8 +99,7 @@ pub struct Transport {
     pub loss_detection: LossDetection,
     /// When connections acknowledge what arrives. `None`: every second packet at once (RFC 9000 §13.2.2), and every
     /// 16th while packets come fast on a short path; or, at a client with a chain of two hops or more,
-    /// [`AckPolicy::TUNNEL`] and
-    /// [`AckPolicy::END_TO_END`].
+    /// [`AckPolicy::TUNNEL`] and [`AckPolicy::END_TO_END`].
     pub acks: Option<AckPolicy>,
     /// The PEPs on the paths whose PEP-ACKs are heard (`docs/design/wire.md`). `None`: PEP-ACKs are dropped.
     pub peps: Option<Peps>,

@@ -7,10 +7,9 @@
 //!
 //! It is a bound and no product: both ends know a fixed key, and nothing is negotiated, repeated, paced or limited. But
 //! each packet has what one of QUIC has: a connection ID, a number, AES-128-GCM, the protection of the header, and a
-//! flow
-//! ID. Whoever has received 16 packets acknowledges them with one packet that says how many came: ranges, timers and
-//! what a sender does with them are missing. Sockets receive with recvmmsg and GRO, send with GSO, and those towards
-//! targets are connected.
+//! flow ID. An end that has received 16 packets acknowledges them with one packet, which says how many came. There are
+//! no ranges and no timers, and the sender does nothing with an acknowledgement. Sockets receive with recvmmsg and GRO,
+//! send with GSO, and those towards targets are connected.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -43,9 +42,10 @@ const ACK: u8 = 0x02;
 const BYTES_MAX: usize = 65_000;
 const SEGMENTS_MAX: usize = 64;
 const RECEIVE_BUFFER: usize = 65_536;
-/// So many packets have one acknowledgement.
+/// The number of packets that one acknowledgement is for.
 const ACK_EVERY: u32 = 16;
-const NOBODY: usize = usize::MAX;
+/// The entry of a flow ID that no flow has.
+const NO_FLOW: usize = usize::MAX;
 
 fn main() -> Result<()> {
     let arguments = pause::arguments()?;
@@ -182,7 +182,7 @@ impl Node {
 
     fn add_flow(&mut self, socket: usize, address: SocketAddr, peer: usize, id: u16) -> usize {
         let flows = &mut self.peers[peer].flows;
-        flows.resize(flows.len().max(usize::from(id) + 1), NOBODY);
+        flows.resize(flows.len().max(usize::from(id) + 1), NO_FLOW);
         flows[usize::from(id)] = self.flows.len();
         self.flows.push(Flow { peer, id, out: Batch::new(socket, address) });
         self.known.insert((socket, address), self.flows.len() - 1);
@@ -223,7 +223,7 @@ impl Node {
             let mut pieces = memory.chunks_mut(RECEIVE_BUFFER).map(IoSliceMut::new);
             let mut pieces: [_; BATCH_SIZE] =
                 std::array::from_fn(|_| pieces.next().expect("there are as many"));
-            // An error is that of a packet before, which nobody took.
+            // An error reports that an earlier packet was refused at its destination.
             state.recv(UdpSockRef::from(io), &mut pieces, &mut metas).unwrap_or(0)
         };
         for (meta, bytes) in metas.iter().take(received).zip(memory.chunks_mut(RECEIVE_BUFFER)) {
@@ -250,9 +250,9 @@ impl Node {
         for packet in packets {
             let Some((id, payload)) = self.peers[peer].open(packet) else { continue };
             self.due(peer);
-            let known = self.peers[peer].flows.get(usize::from(id)).copied().unwrap_or(NOBODY);
+            let known = self.peers[peer].flows.get(usize::from(id)).copied().unwrap_or(NO_FLOW);
             let flow = match known {
-                NOBODY => {
+                NO_FLOW => {
                     let target = self.targets.get(usize::from(id) % TARGETS as usize).copied();
                     let Some(target) = target else { continue };
                     let socket = self.add(any_port(), Some(target), Side::Plain)?;

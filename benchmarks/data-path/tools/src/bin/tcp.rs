@@ -46,7 +46,7 @@ fn serve() -> Result<()> {
     eprintln!("listening on {}", listener.local_addr()?);
     for stream in listener.incoming() {
         let stream = stream?;
-        // Whoever waits for a tunnel closes connections at once.
+        // An error is left alone: a check that a tunnel is up connects, and closes the connection at once.
         thread::spawn(|| answer(stream));
     }
     Ok(())
