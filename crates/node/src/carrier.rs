@@ -134,6 +134,12 @@ impl<'a> Carrier<'a> {
         self.connection.receive_datagram()
     }
 
+    /// Takes the error of a peer that breaks the rules of the transport of its datagrams.
+    pub(crate) fn take_violation(&mut self) -> Option<ConnectionError> {
+        let reason = self.connection.take_violation()?;
+        Some(ConnectionError { code: Code::H3_DATAGRAM_ERROR, reason })
+    }
+
     /// Whether the peer accepts HTTP Datagrams in QUIC DATAGRAM frames.
     pub(crate) fn takes_datagrams(&self) -> bool {
         // RFC 9297 §2.1.1: "QUIC DATAGRAM frames MUST NOT be sent until the SETTINGS_H3_DATAGRAM

@@ -5,7 +5,10 @@ use std::borrow::Cow;
 #[cfg(test)]
 use http::HeaderValue;
 use http::{HeaderMap, HeaderName, header};
-use tandem_wire::StrangerText;
+use tandem_wire::{StrangerText, TransportField};
+
+/// The field by which client and proxy agree on the sealed transport.
+pub(crate) const TRANSPORT: HeaderName = HeaderName::from_static(TransportField::NAME);
 
 /// The value of a field that may have only one line in a message. `None`: the message does not have
 /// the field. The error is a text for messages.

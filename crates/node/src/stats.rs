@@ -8,7 +8,7 @@ use tandem_wire::{Code, Order};
 use tandem_congestion::DomainStats;
 
 use crate::{
-    quic::{PepAckStats, UnusablePackets},
+    quic::{DatagramTransport, PepAckStats, UnusablePackets},
     tunnel::resequence::ResequencerStats,
 };
 
@@ -435,6 +435,8 @@ impl Repaired {
 /// QUIC's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionStats {
+    /// What carries the datagrams.
+    pub datagrams: DatagramTransport,
     /// RFC 9002's `smoothed_rtt`.
     pub smoothed_rtt: Duration,
     /// RFC 9002's `congestion_window`.

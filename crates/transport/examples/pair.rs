@@ -18,11 +18,12 @@ mod plain;
 use std::time::{Duration, Instant};
 
 use plain::Plain;
-use tandem_congestion::{ControllerName, Feedback};
+use tandem_congestion::{Algorithm, ControllerConfig, ControllerName, Feedback};
 use tandem_transport::{
     Config, Fates, Protection, Sealed, Source, Tag, Transport,
     seal::{Opener, Sealer, Secret},
 };
+use tandem_units::ByteCount;
 
 const DATAGRAM: [u8; 1200] = [7; 1200];
 
@@ -75,14 +76,13 @@ struct End<P> {
 impl<P: Protection> End<P> {
     fn new(protection: P, now: Instant, controller: ControllerName) -> Self {
         let config = Config {
-            controller: controller.into(),
-            feedback: Feedback::default(),
             packet_size: 1452,
             initial_rtt: Duration::from_micros(100),
             has_ecn: true,
+            ack_wait: None,
             seed: 7,
         };
-        let transport = Transport::new(config, protection, now).expect("it is one of ours");
+        let transport = Transport::new(config, protection, built(controller, now), now);
         Self { transport, owner: Owner::default(), out: Vec::with_capacity(1 << 16) }
     }
 }
@@ -183,4 +183,11 @@ fn main() {
             println!("{name:12} {burst:>6} {plain:>12.0} {sealed:>12.0}");
         }
     }
+}
+
+/// One of our controllers.
+fn built(name: ControllerName, now: Instant) -> Box<dyn Algorithm> {
+    let size = ByteCount::new(1452);
+    let built = ControllerConfig::from(name).build(0, &Feedback::default(), now, size);
+    built.expect("it is one of ours")
 }

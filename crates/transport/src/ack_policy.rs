@@ -10,6 +10,8 @@
 
 use std::time::{Duration, Instant};
 
+use tandem_units::Ratio;
+
 use crate::rtt::MAX_ACK_DELAY;
 
 /// RFC 9000 §13.2.2: "A receiver SHOULD send an ACK frame after receiving at least two ack-eliciting packets."
@@ -22,9 +24,21 @@ const START: u32 = 100;
 /// a lost one, its sender declares it lost (RFC 9002 §6.1.1).
 const AFTER_A_GAP: u32 = 4;
 
+/// How long acknowledgements wait, at any rate of packets. Inside a tunnel each of them is a datagram that must itself be
+/// acknowledged, so that they pile up along a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckWait {
+    /// The longest wait as a share of the smoothed RTT. `max_ack_delay` bounds it. 0: every second packet is
+    /// acknowledged at once, also while packets come fast.
+    pub share: Ratio,
+    /// The number of packets after which an acknowledgement waits no longer, at least 1.
+    pub threshold: u32,
+}
+
 /// Decides when an ACK frame is due.
 #[derive(Debug, Default)]
 pub(crate) struct AckPolicy {
+    wait: Option<AckWait>,
     /// Ack-eliciting packets that no ACK frame has covered.
     unacknowledged: u32,
     is_due: bool,
@@ -93,6 +107,30 @@ impl Flood {
 }
 
 impl AckPolicy {
+    pub(crate) fn new(wait: Option<AckWait>) -> Self {
+        Self { wait, ..Self::default() }
+    }
+
+    /// The number of packets that makes an acknowledgement due, and the time.
+    fn bounds(&self, smoothed_rtt: Duration) -> (u32, Duration) {
+        if self.arrived < START {
+            return (THRESHOLD, MAX_ACK_DELAY);
+        }
+        let is_flood = self.flood.is_fast && self.flood.at_once == 0 && smoothed_rtt < Flood::RTT;
+        let flood = is_flood.then_some((Flood::THRESHOLD, Flood::DELAY));
+        match (self.wait, flood) {
+            (Some(AckWait { share: Ratio::ZERO, .. }), _) | (None, None) => {
+                (THRESHOLD, MAX_ACK_DELAY)
+            }
+            (None, Some(flood)) => flood,
+            (Some(wait), flood) => {
+                let delay = smoothed_rtt.mul_f64(wait.share.as_f64()).min(MAX_ACK_DELAY);
+                let flood = flood.unwrap_or_default();
+                (wait.threshold.max(flood.0), delay.max(flood.1))
+            }
+        }
+    }
+
     /// An ack-eliciting packet has come. `is_urgent`: it was out of order, or has the mark ECN-CE.
     pub(crate) fn on_packet(&mut self, now: Instant, is_urgent: bool, smoothed_rtt: Duration) {
         self.flood.on_packet(now);
@@ -102,11 +140,8 @@ impl AckPolicy {
             // RFC 9000 §13.2.1: "an endpoint SHOULD generate and send an ACK frame without delay"
             self.hurry = AFTER_A_GAP;
         }
-        let may_wait = self.flood.is_fast && self.flood.at_once == 0 && self.arrived == START;
-        let is_flood = may_wait && smoothed_rtt < Flood::RTT;
-        let (threshold, delay) =
-            if is_flood { (Flood::THRESHOLD, Flood::DELAY) } else { (THRESHOLD, MAX_ACK_DELAY) };
-        if self.unacknowledged == threshold && is_flood {
+        let (threshold, delay) = self.bounds(smoothed_rtt);
+        if self.unacknowledged == threshold && threshold != THRESHOLD {
             self.flood.penalty -= self.flood.penalty.div_ceil(16);
         }
         self.is_due |= self.hurry > 0 || self.unacknowledged >= threshold;

@@ -55,6 +55,7 @@ mod sent;
 mod skipped;
 mod transport;
 
+pub use ack_policy::AckWait;
 pub use fates::{Fates, Source, Tag};
 pub use frame::{ACK_RANGES_MAX, Violation};
 pub use protection::{Protection, Sealed};
@@ -63,8 +64,8 @@ pub use recovery::RecoveryCounts;
 pub use rtt::MAX_ACK_DELAY;
 pub use sent::{DATAGRAMS_MAX, PACKETS_MAX};
 pub use transport::{
-    CloseReason, Config, ControllerOfEngine, Counts, Datagrams, DropCause, PACKET_SIZE_MIN,
-    Transmit, Transport,
+    CloseReason, Config, Counts, Datagrams, DropCause, PACKET_SIZE_MIN, PacketCounts, Transmit,
+    Transport,
 };
 
 /// Runs the example of the page that the registry shows.

@@ -13,9 +13,12 @@ use std::time::{Duration, Instant};
 
 use owner::{Fate, Owner};
 use plain::Plain;
-use tandem_congestion::{ControllerName, Feedback};
+use tandem_congestion::{Algorithm, ControllerConfig, ControllerName, Feedback};
+use tandem_units::{ByteCount, Ratio};
 
-use crate::{Config, DropCause, Ecn, Protection, Transport, script::Reader, seal::HEADER_LEN};
+use crate::{
+    AckWait, Config, DropCause, Ecn, Protection, Transport, script::Reader, seal::HEADER_LEN,
+};
 
 /// The largest number of steps of one run.
 const STEPS_MAX: usize = 500;
@@ -27,6 +30,7 @@ const DATAGRAMS_MAX: u64 = 5_000;
 const MEMORY_MAX: usize = 1_000_000;
 
 struct Run {
+    controller: ControllerName,
     transport: Transport<Plain>,
     owner: Owner,
     now: Instant,
@@ -59,15 +63,15 @@ impl Run {
             ControllerName::Off,
         ]);
         let config = Config {
-            controller: controller.into(),
-            feedback: Feedback::default(),
             packet_size: 1200,
             initial_rtt: Duration::from_millis(reader.choose(&[100, 1, 0, 1000])),
             has_ecn: reader.choose(&[true, false]),
+            ack_wait: reader
+                .choose(&[None, Some(AckWait { share: Ratio::of(1, 2), threshold: 10 })]),
             seed: reader.byte().into(),
         };
-        let transport = Transport::new(config, Plain::new(), now).expect("it is one of ours");
-        Self { transport, owner: Owner::default(), now, number: 0, offered: 0 }
+        let transport = Transport::new(config, Plain::new(), built(controller, now), now);
+        Self { transport, controller, owner: Owner::default(), now, number: 0, offered: 0 }
     }
 
     fn step(&mut self, reader: &mut Reader<'_>) {
@@ -78,7 +82,7 @@ impl Run {
             6 => self.number += reader.choose(&[1, 2, 64, 4096, 1 << 20, 1 << 40]),
             7 => self.number = self.number.saturating_sub(reader.byte().into()),
             8 => self.transport.set_may_send(reader.choose(&[true, false])),
-            9 => self.transport.on_path_change(self.now, reader.choose(&[true, false])),
+            9 => self.transport.on_new_path(self.now, built(self.controller, self.now)),
             10 => self.transport.set_packet_size(reader.choose(&[1200, 1452, 9000, 65_000])),
             11..=13 => self.receive_ack(reader),
             _ => self.receive_bytes(reader),
@@ -187,6 +191,13 @@ impl Run {
             assert!(self.transport.closed().is_none());
         }
     }
+}
+
+/// One of our controllers.
+fn built(name: ControllerName, now: Instant) -> Box<dyn Algorithm> {
+    let size = ByteCount::new(1452);
+    let built = ControllerConfig::from(name).build(0, &Feedback::default(), now, size);
+    built.expect("it is one of ours")
 }
 
 #[cfg(test)]

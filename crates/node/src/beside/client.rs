@@ -133,6 +133,11 @@ impl Beside {
         }
     }
 
+    /// Whether nothing travels beside the connection but the sealed transport.
+    pub(crate) const fn is_off(&self) -> bool {
+        matches!(self.wish, Wish::Nothing)
+    }
+
     /// Makes this the hop to the nearest proxy.
     pub(crate) const fn set_nearest(&mut self) {
         self.beat = BEAT_OF_NEAREST;

@@ -11,6 +11,7 @@ use http::HeaderMap;
 use rand::Rng;
 use tandem_wire::{
     CidCapsule, ConnectionId, ForwardingRequest, PortSharing, SealField, StrangerText,
+    TransportField,
 };
 use tracing::debug;
 
@@ -21,10 +22,11 @@ use super::{
     registry::Violation,
 };
 use crate::{
-    fields::only_line,
+    fields::{TRANSPORT, only_line},
     node::SocketId,
     quic::{
-        self, ConnectionId as Connection, ConnectionIds, Generator, ResetKeys, StreamId, Transport,
+        self, ConnectionId as Connection, ConnectionIds, Generator, ResetKeys, SealedId, StreamId,
+        Transport,
     },
     seal::{Opener, Sealer, Secrets},
     stats::BesideStats,
@@ -41,6 +43,8 @@ pub(crate) type Way = (SocketId, SocketAddr);
 pub(crate) struct Asked {
     forwarding: Option<ForwardingRequest>,
     seal: Option<SealField>,
+    /// The ID at which the client receives the packets of a sealed transport.
+    pub(crate) sealed: Option<SealedId>,
     /// Whether the client speaks of sharing the target's port.
     names_port_sharing: bool,
 }
@@ -152,6 +156,14 @@ impl Asked {
             Some(Ok(line)) => match SealField::parse(&line) {
                 Ok(field) => asked.seal = Some(field),
                 Err(error) => ignore(SealField::NAME, error.to_string().into()),
+            },
+        }
+        match only_line(headers, &TRANSPORT) {
+            None => {}
+            Some(Err(error)) => ignore(TransportField::NAME, error),
+            Some(Ok(line)) => match TransportField::parse(&line) {
+                Ok(field) => asked.sealed = Some(field.id),
+                Err(error) => ignore(TransportField::NAME, error.to_string().into()),
             },
         }
         (asked, ignored)

@@ -272,7 +272,7 @@ impl Client {
             return impossible("only the request of a flow is granted");
         };
         hop.begin_reports(now);
-        if let Err(reason) = hop.on_granted(stream, head) {
+        if let Err(reason) = hop.on_granted(now, stream, head) {
             // The draft's §3 demands it for a transform that was not offered.
             let end = FlowEnd::new(Code::H3_MESSAGE_ERROR, reason);
             return self.on_flow_closed(now, index, stream, &end);

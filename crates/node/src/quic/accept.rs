@@ -324,7 +324,7 @@ impl Endpoint {
         if let Some(unvalidated) = &mut unvalidated {
             unvalidated.on_received(len);
         }
-        let hooks = self.hooks(Observer::new(now, None, (self.qlog.clone(), None)));
+        let hooks = self.hooks(now, Observer::new(now, None, (self.qlog.clone(), None)));
         let mut transport = self.transport(&hooks);
         transport.initial_mtu(first_size::of_server(self.mtu, len));
         self.loss_detection.apply(&mut transport, reports);

@@ -77,6 +77,9 @@ pub(super) struct AckGate {
     unacknowledged: u64,
     /// Whether the connection may have something to send but acknowledgements.
     is_open: bool,
+    /// Whether the connection had nothing to send when it was asked last, and nothing has happened to it since. To ask it
+    /// costs as much as to send a packet.
+    is_quiet: bool,
     /// When the wait for more data ends.
     until: Option<Instant>,
 }
@@ -180,18 +183,24 @@ impl AckGate {
             hurry: 0,
             unacknowledged: 0,
             is_open: true,
+            is_quiet: false,
             until: None,
         }
     }
 
     /// Notes that the connection has something to send.
     pub(super) const fn open(&mut self) {
-        self.is_open = true;
+        (self.is_open, self.is_quiet) = (true, false);
+    }
+
+    /// Notes that something has happened to the connection.
+    pub(super) const fn touch(&mut self) {
+        self.is_quiet = false;
     }
 
     /// Notes that the connection had nothing more to send. `has_acked`: it sent an ACK frame before.
     pub(super) fn close(&mut self, now: Instant, has_acked: bool) {
-        self.is_open = false;
+        (self.is_open, self.is_quiet) = (false, true);
         let is_over = self.until.take().is_some_and(|until| until <= now);
         if has_acked {
             if is_over {
@@ -203,7 +212,7 @@ impl AckGate {
 
     /// Whether the connection need not be asked for packets now.
     pub(super) fn holds(&self, now: Instant) -> bool {
-        !self.is_open && self.until.is_some_and(|until| now < until)
+        self.is_quiet || !self.is_open && self.until.is_some_and(|until| now < until)
     }
 
     /// When the wait ends.
@@ -219,6 +228,7 @@ impl AckGate {
         may_send: bool,
         smoothed_rtt: Duration,
     ) {
+        self.touch();
         if self.is_off {
             return self.open();
         }

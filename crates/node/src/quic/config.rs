@@ -115,6 +115,29 @@ pub struct Transport {
     /// The clients that a server of this process lets in first when they come again. `None`: it knows none, and gives
     /// them no tokens for that.
     pub returning: Option<Returning>,
+    /// What carries the datagrams, if the peer agrees.
+    pub datagrams: DatagramTransport,
+}
+
+/// What carries the datagrams of a tunnel's connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DatagramTransport {
+    /// DATAGRAM frames of the connection (RFC 9221).
+    #[default]
+    Quic,
+    /// The sealed transport beside the connection (`docs/design/wire.md`), if the peer agrees, and if the controller is
+    /// one of ours. DATAGRAM frames otherwise.
+    Sealed,
+}
+
+impl DatagramTransport {
+    /// The name for people and programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::Sealed => "sealed",
+        }
+    }
 }
 
 /// The thresholds of loss detection (RFC 9002 §6.1).
@@ -206,7 +229,8 @@ impl Transport {
     /// The settings for a tunnel, at either end: its own congestion controller and packet sizes.
     pub fn tunnel() -> Self {
         let controller = ControllerName::Bbr1Tunnel.into();
-        Self { controller, mtu: Mtu::TUNNEL, ..Self::default() }
+        let datagrams = DatagramTransport::Sealed;
+        Self { controller, mtu: Mtu::TUNNEL, datagrams, ..Self::default() }
     }
 }
 
@@ -228,6 +252,7 @@ impl Default for Transport {
             fleet: None,
             heaviest: Heaviest::default(),
             returning: None,
+            datagrams: DatagramTransport::default(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One QUIC connection: streams and datagrams.
 
+mod datagrams;
 mod log;
 mod path;
 mod streams;
@@ -11,27 +12,28 @@ use std::{
 };
 
 use bytes::Bytes;
-use noq_proto::{
-    ConnectionEvent, Dir, PathId, SendDatagramError, UdpStats, WriteError, congestion::Controller,
-};
+use noq_proto::{ConnectionEvent, Dir, PathId, UdpStats, WriteError};
 use rustls::pki_types::CertificateDer;
 use tandem_congestion::{Applied, Feedback, Passed};
+use tandem_transport::PacketCounts;
 use tandem_units::{ByteCount, Rate};
-use tandem_wire::{Code, Slice, TunnelInfo};
+use tandem_wire::{Code, Slice, StrangerText, TunnelInfo};
 
 pub(crate) use self::streams::{Direction, SendDatagram, StreamGone, Write};
 use super::{
-    AckPolicy, DatagramId, Delivery, Read, StreamId,
+    AckPolicy, Read, StreamId,
     ack_gate::AckGate,
     certificate,
     config::{RECEIVE_WINDOW, SEND_WINDOW, Windows},
-    convert::{from_noq, from_noq_rate, to_noq, to_varint},
+    control::Control,
+    convert::{from_noq, to_noq, to_varint},
     delivery::Deliveries,
     ecn::{EcnUse, Marks},
     endpoint::earliest,
     observed::{HEADERS, Observer},
     pep::Passage,
     receiver::{Receiver, UNREAD_MAX},
+    sealed::SealedTransport,
     stream_credit::StreamCredit,
 };
 use crate::{beside::Path, node::Transmit, seal::Secrets, stats::ConnectionStats, status::Glance};
@@ -66,6 +68,8 @@ pub(super) struct Hooks {
     pub(super) observer: Observer,
     /// Which packet numbers its packets have, if the endpoint listens to PEPs.
     pub(super) passage: Option<Passage>,
+    /// The controller of all packets, if a sealed transport may carry the datagrams.
+    pub(super) control: Option<Control>,
 }
 
 /// One QUIC connection.
@@ -92,6 +96,10 @@ pub(crate) struct Connection {
     /// When the first packet of a client left that has to be acknowledged, since an authentic packet came.
     awaits: Option<Instant>,
     has_qlog: bool,
+    /// What carries the datagrams, if the peer agrees. `None`: DATAGRAM frames do.
+    pub(super) sealed: Option<SealedTransport>,
+    /// What the peer has done against the rules of the sealed transport.
+    violation: Option<StrangerText>,
 }
 
 /// How a packet came.
@@ -139,6 +147,8 @@ impl Connection {
             is_confirmed: false,
             awaits: None,
             has_qlog,
+            sealed: None,
+            violation: None,
         }
     }
 
@@ -152,6 +162,11 @@ impl Connection {
         &mut self.inner
     }
 
+    /// Notes that the engine may have something to send.
+    pub(super) const fn wake_engine(&mut self) {
+        self.acks.open();
+    }
+
     /// Opens a stream. `None`: the peer allows no more streams at the moment.
     pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         let dir = match direction {
@@ -163,6 +178,7 @@ impl Connection {
 
     /// Takes the streams of one direction that the peer has opened.
     pub(super) fn accept(&mut self, dir: Dir, mut opened: impl FnMut(StreamId)) {
+        self.acks.touch();
         while let Some(stream) = self.inner.streams().accept(dir) {
             if dir == Dir::Bi {
                 self.credit.on_opened();
@@ -173,11 +189,13 @@ impl Connection {
 
     /// Reads at most `max` bytes.
     pub(crate) fn read(&mut self, stream: StreamId, max: usize) -> Read {
+        self.acks.touch(); // there may be new credit for the peer
         self.receiver.read(&mut self.inner, stream, max)
     }
 
     /// Notes that something arrived on a stream. It must be called before the next packet if [`Self::must_collect`].
     pub(super) fn on_readable(&mut self, stream: StreamId) {
+        self.acks.touch();
         self.receiver.on_readable(&mut self.inner, stream);
     }
 
@@ -195,6 +213,7 @@ impl Connection {
 
     /// Takes the code with which the peer has reset a stream. The stream can then not be read any more.
     pub(crate) fn take_reset(&mut self, stream: StreamId) -> Option<Code> {
+        self.acks.touch();
         let code = self.inner.recv_stream(to_noq(stream)).received_reset().ok()??;
         self.receiver.forget(&mut self.inner, stream);
         Some(Code(code.into_inner()))
@@ -206,7 +225,7 @@ impl Connection {
         stream: StreamId,
         data: &mut Bytes,
     ) -> Result<Write, StreamGone> {
-        self.acks.open();
+        self.wake_engine();
         let mut stream = self.inner.send_stream(to_noq(stream));
         while !data.is_empty() {
             match stream.write_chunks(&mut std::slice::from_mut(data)) {
@@ -220,13 +239,13 @@ impl Connection {
 
     /// Ends a stream after the data that was written.
     pub(crate) fn finish(&mut self, stream: StreamId) -> Result<(), StreamGone> {
-        self.acks.open();
+        self.wake_engine();
         self.inner.send_stream(to_noq(stream)).finish().map_err(|_| StreamGone)
     }
 
     /// Resets the sending side of a stream. No effect if it is closed already.
     pub(crate) fn reset(&mut self, stream: StreamId, code: Code) {
-        self.acks.open();
+        self.wake_engine();
         let result = self.inner.send_stream(to_noq(stream)).reset(to_varint(code));
         if result.is_err() {
             tracing::trace!(%stream, "reset of a closed stream");
@@ -235,7 +254,7 @@ impl Connection {
 
     /// Asks the peer to stop sending on a stream. No effect if the stream is closed already.
     pub(crate) fn stop(&mut self, stream: StreamId, code: Code) {
-        self.acks.open();
+        self.wake_engine();
         let result = self.inner.recv_stream(to_noq(stream)).stop(to_varint(code));
         if result.is_err() {
             tracing::trace!(%stream, "stop of a closed stream");
@@ -277,91 +296,10 @@ impl Connection {
         is_held
     }
 
-    /// The largest datagram that fits a packet at the moment. `None` if the peer accepts none.
-    pub(crate) fn max_datagram_size(&mut self) -> Option<usize> {
-        self.inner.datagrams().max_size()
-    }
-
     /// Sends a packet that the peer has to acknowledge.
     pub(crate) fn ping(&mut self) {
-        self.acks.open();
+        self.wake_engine();
         self.inner.ping();
-    }
-
-    /// Gives a datagram to the engine.
-    pub(crate) fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
-        self.acks.open();
-        match self.inner.datagrams().send(data, false) {
-            Ok(()) => SendDatagram::Taken,
-            Err(SendDatagramError::Blocked(data)) => SendDatagram::Blocked(data),
-            Err(
-                SendDatagramError::TooLarge
-                | SendDatagramError::UnsupportedByPeer
-                | SendDatagramError::Disabled,
-            ) => SendDatagram::TooLarge,
-        }
-    }
-
-    /// Whether the engine has room for a datagram of this size now.
-    pub(crate) fn has_room_for_datagram(&mut self, len: usize) -> bool {
-        self.inner.datagrams().send_buffer_space() >= len
-    }
-
-    /// Gives a datagram to the engine, if it has room. [`Connection::poll_delivery`] then reports
-    /// its delivery. `false`: the engine did not take it, and no report follows.
-    pub(crate) fn send_tracked_datagram(&mut self, id: DatagramId, data: Bytes) -> bool {
-        self.acks.open();
-        let tracked = self.hooks.deliveries.track(id, data);
-        let is_taken = self.inner.datagrams().send(tracked, false).is_ok();
-        if !is_taken {
-            self.hooks.deliveries.untrack(id);
-        }
-        is_taken
-    }
-
-    /// The next delivery report. Each tracked datagram gets exactly one.
-    pub(crate) fn poll_delivery(&mut self) -> Option<(DatagramId, Delivery)> {
-        self.hooks.deliveries.poll()
-    }
-
-    /// The tracked datagram that was sent last and when it was sent, while its delivery is not
-    /// known.
-    pub(crate) fn newest_datagram(&self) -> Option<(DatagramId, Instant)> {
-        self.hooks.deliveries.newest()
-    }
-
-    /// Whether the peer has not acknowledged everything that was sent to it.
-    pub(crate) fn awaits_ack(&self) -> bool {
-        self.hooks.deliveries.awaits_ack()
-    }
-
-    /// RFC 9002's `smoothed_rtt`.
-    pub(crate) fn smoothed_rtt(&self) -> Duration {
-        self.inner.rtt(PathId::ZERO).unwrap_or_default()
-    }
-
-    /// The congestion window.
-    pub(crate) fn congestion_window(&self) -> ByteCount {
-        let controller = self.inner.congestion_state(PathId::ZERO);
-        ByteCount::new(controller.map_or(0, Controller::window))
-    }
-
-    /// The controller's estimates of the path.
-    pub(crate) fn path_estimate(&self) -> PathEstimate {
-        let smoothed_rtt = self.smoothed_rtt();
-        let controller = self.inner.congestion_state(PathId::ZERO);
-        let metrics = controller.map(Controller::metrics);
-        let metrics = metrics.unwrap_or_default();
-        let window = metrics.congestion_window;
-        PathEstimate {
-            congestion_window: ByteCount::new(window),
-            initial_window: ByteCount::new(controller.map_or(0, Controller::initial_window)),
-            pacing_rate: metrics.pacing_rate.and_then(from_noq_rate),
-            bandwidth: metrics.bandwidth_estimate.and_then(Rate::from_bps),
-            is_starting: metrics.ssthresh.is_none_or(|threshold| window < threshold),
-            min_rtt: self.hooks.deliveries.min_rtt().unwrap_or(smoothed_rtt),
-            smoothed_rtt,
-        }
     }
 
     /// Passes a report on the tunnel around this connection to its controller.
@@ -379,14 +317,9 @@ impl Connection {
         std::mem::take(&mut self.slices)
     }
 
-    /// The next datagram that arrived.
-    pub(crate) fn receive_datagram(&mut self) -> Option<Bytes> {
-        self.inner.datagrams().recv()
-    }
-
     /// Closes the connection with a code and a reason for the peer.
     pub(crate) fn close(&mut self, now: Instant, code: Code, reason: &str) {
-        self.acks.open();
+        self.wake_engine();
         self.log_close(now, code, reason);
         self.inner.close(now, to_varint(code), Bytes::copy_from_slice(reason.as_bytes()));
     }
@@ -416,8 +349,10 @@ impl Connection {
         if at.remote != remote {
             // RFC 9000 §9.5: an endpoint that moves on purpose uses a new connection ID on its new path.
             self.moves += u64::from(at.id != id);
+            let is_new_path = at.id != id || at.remote.ip() != remote.ip();
             *at = ArrivedBy { remote, id, changed: Some(now) };
             self.ecn.on_path_changed();
+            return self.on_peer_moved(now, is_new_path);
         }
         at.id = id;
     }
@@ -445,17 +380,23 @@ impl Connection {
     /// Counters and estimates.
     pub(crate) fn stats(&mut self) -> ConnectionStats {
         let stats = self.inner.stats();
-        let (sent, received) = self.hooks.observer.lock().traffic();
-        let controller = self.inner.congestion_state(PathId::ZERO);
-        let pacing_rate = controller.and_then(|controller| controller.metrics().pacing_rate);
+        let (mut sent, mut received) = self.hooks.observer.lock().traffic();
+        if let Some(sealed) = &self.sealed {
+            sealed.add_to(&mut sent, &mut received);
+        }
+        let counts = self.sealed_counts();
+        let estimate = self.path_estimate();
         ConnectionStats {
-            smoothed_rtt: self.smoothed_rtt(),
-            congestion_window: self.congestion_window(),
-            pacing_rate: pacing_rate.and_then(from_noq_rate),
-            sent_packets: stats.sent_packets,
-            lost_packets: stats.lost_packets,
-            received_datagrams: stats.udp_rx.datagrams,
-            sent_ack_frames: stats.frame_tx.acks + stats.frame_tx.path_acks,
+            datagrams: self.datagram_transport(),
+            smoothed_rtt: estimate.smoothed_rtt,
+            congestion_window: estimate.congestion_window,
+            pacing_rate: estimate.pacing_rate,
+            sent_packets: stats.sent_packets + counts.sent.packets,
+            lost_packets: stats.lost_packets + counts.recovery.lost_packets,
+            received_datagrams: stats.udp_rx.datagrams + counts.received.packets,
+            sent_ack_frames: stats.frame_tx.acks
+                + stats.frame_tx.path_acks
+                + counts.sent.ack_frames,
             sent,
             received,
             domains: self.hooks.feedback.domains(),
@@ -465,24 +406,29 @@ impl Connection {
     /// The few counters that are looked at for all connections in a row.
     pub(crate) fn glance(&mut self) -> Glance {
         let stats = self.inner.stats();
+        let counts = self.sealed_counts();
         Glance {
             smoothed_rtt: self.smoothed_rtt(),
-            sent_packets: stats.sent_packets,
-            lost_packets: stats.lost_packets,
-            to_peer_bytes: stats.udp_tx.bytes,
-            from_peer_bytes: stats.udp_rx.bytes,
+            sent_packets: stats.sent_packets + counts.sent.packets,
+            lost_packets: stats.lost_packets + counts.recovery.lost_packets,
+            to_peer_bytes: stats.udp_tx.bytes + counts.sent.bytes,
+            from_peer_bytes: stats.udp_rx.bytes + counts.received.bytes,
         }
     }
 
     /// The bytes of IPv4 packets that came from the peer.
     pub(crate) fn received_bytes(&mut self) -> ByteCount {
-        on_the_wire(self.inner.stats().udp_rx)
+        on_the_wire(self.inner.stats().udp_rx) + packets_on_the_wire(self.sealed_counts().received)
     }
 
     /// The bytes of IPv4 packets in both directions, if nothing was around them.
     pub(crate) fn wire_bytes(&mut self) -> ByteCount {
         let stats = self.inner.stats();
-        on_the_wire(stats.udp_tx) + on_the_wire(stats.udp_rx)
+        let counts = self.sealed_counts();
+        on_the_wire(stats.udp_tx)
+            + on_the_wire(stats.udp_rx)
+            + packets_on_the_wire(counts.sent)
+            + packets_on_the_wire(counts.received)
     }
 
     /// An estimate of the memory that the engine uses for this connection, in bytes.
@@ -498,11 +444,18 @@ impl Connection {
             + self.receiver.memory()
             + unread.min(2 * u64::from(RECEIVE_WINDOW) + UNREAD_MAX)
             + unsent.min(SEND_WINDOW)
+            + self.sealed.as_ref().map_or(0, SealedTransport::memory) as u64
     }
 
     /// The next packets to send, at the end of `buf`.
     pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        self.poll_segments(now, MAX_SEGMENTS, buf)
+        if self.is_sealed_first() {
+            let transmit = self.poll_sealed(now, buf);
+            transmit.or_else(|| self.poll_segments(now, MAX_SEGMENTS, buf))
+        } else {
+            let transmit = self.poll_segments(now, MAX_SEGMENTS, buf);
+            transmit.or_else(|| self.poll_sealed(now, buf))
+        }
     }
 
     /// The next packets to send in one UDP payload, at the end of `buf`.
@@ -522,7 +475,7 @@ impl Connection {
     ) -> Option<Transmit> {
         self.hooks.deliveries.settle_unsent();
         if self.credit.opened > self.credit.enough && self.credit.update(&mut self.inner) {
-            self.acks.open();
+            self.wake_engine();
         }
         if self.acks.holds(now) {
             return None;
@@ -568,20 +521,30 @@ impl Connection {
     /// Notes that a packet with a CE mark arrived. RFC 9000 §13.2.1: such packets "SHOULD be acknowledged
     /// immediately".
     pub(super) const fn on_congestion_experienced(&mut self) {
-        self.acks.open();
+        self.wake_engine();
     }
 
-    /// Runs the engine's timers that are due.
+    /// Runs the timers that are due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        self.begin_log(now);
-        self.inner.handle_timeout(now);
-        self.end_log();
-        self.acks.open();
+        if self.sealed.as_mut().is_some_and(|sealed| sealed.handle_timeout(now)) {
+            self.ping();
+        }
+        if self.engine_timeout().is_some_and(|due| due <= now) {
+            self.begin_log(now);
+            self.inner.handle_timeout(now);
+            self.end_log();
+            self.wake_engine();
+        }
+    }
+
+    fn engine_timeout(&self) -> Option<Instant> {
+        earliest(self.inner.poll_timeout(), self.acks.next_timeout())
     }
 
     /// When the first timer is due.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        earliest(self.inner.poll_timeout(), self.acks.next_timeout())
+        let sealed = self.sealed.as_ref().and_then(SealedTransport::next_timeout);
+        earliest(self.engine_timeout(), sealed)
     }
 
     /// The largest UDP payload that this connection sends at present, in bytes.
@@ -593,4 +556,9 @@ impl Connection {
 /// The bytes of IPv4 packets with these UDP payloads.
 const fn on_the_wire(udp: UdpStats) -> ByteCount {
     ByteCount::new(udp.bytes + HEADERS * udp.datagrams)
+}
+
+/// The same for the packets of the sealed transport.
+const fn packets_on_the_wire(packets: PacketCounts) -> ByteCount {
+    ByteCount::new(packets.bytes + HEADERS * packets.packets)
 }

@@ -41,3 +41,19 @@ pub(super) fn to_noq(stream: StreamId) -> noq_proto::StreamId {
 pub(super) fn to_varint(code: Code) -> VarInt {
     VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
 }
+
+pub(super) const fn ecn_to_transport(ecn: Ecn) -> tandem_transport::Ecn {
+    match ecn {
+        Ecn::Ect0 => tandem_transport::Ecn::Ect0,
+        Ecn::Ect1 => tandem_transport::Ecn::Ect1,
+        Ecn::Ce => tandem_transport::Ecn::Ce,
+    }
+}
+
+pub(super) const fn ecn_from_transport(ecn: tandem_transport::Ecn) -> Ecn {
+    match ecn {
+        tandem_transport::Ecn::Ect0 => Ecn::Ect0,
+        tandem_transport::Ecn::Ect1 => Ecn::Ect1,
+        tandem_transport::Ecn::Ce => Ecn::Ce,
+    }
+}

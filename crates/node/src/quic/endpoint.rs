@@ -19,8 +19,8 @@ use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_wire::PepAck;
 
 use super::{
-    AckPolicy, ClientTls, Connection, ConnectionId, ConnectionIds, Layer, LossDetection, Mtu,
-    ServerTls, Transport, UnusablePackets,
+    AckPolicy, ClientTls, Connection, ConnectionId, ConnectionIds, DatagramTransport, Layer,
+    LossDetection, Mtu, ServerTls, Transport, UnusablePackets,
     accept::Acceptance,
     amplification::Unvalidated,
     answers::Answers,
@@ -33,6 +33,7 @@ use super::{
     pep::{Listener, PepAckStats},
     qlog::{Place, Qlogs},
     returning::Given,
+    sealed::{SealedArrival, SealedIds},
     undecided::{Undecided, WaitingPacket},
 };
 use crate::{
@@ -86,6 +87,10 @@ pub(super) struct Peer {
 /// [`Endpoint::next_ready`] with [`Endpoint::poll_transmit`].
 pub(crate) struct Endpoint {
     demux: Demux,
+    /// The connections of the packets of sealed transports.
+    sealed_ids: SealedIds,
+    /// What carries the datagrams of connections.
+    datagrams: DatagramTransport,
     /// How the connection IDs are chosen at which this endpoint receives packets.
     ids: ConnectionIds,
     /// Their length in bytes.
@@ -179,6 +184,8 @@ impl Endpoint {
         let ids = ConnectionIds::new(transport);
         Self {
             demux: Demux::default(),
+            sealed_ids: SealedIds::new(transport, seed),
+            datagrams: transport.datagrams,
             id_len: ids.len(),
             ids,
             inner: noq_proto::Endpoint::new(
@@ -243,6 +250,9 @@ impl Endpoint {
             self.on_pep_ack(now, &payload);
             return None;
         }
+        if let Some(id) = self.sealed_ids.find(&payload) {
+            return self.on_sealed(now, id, ecn, payload);
+        }
         if !self.demux.is_for_engine(&payload) {
             return None;
         }
@@ -304,6 +314,27 @@ impl Endpoint {
         None
     }
 
+    /// Handles a packet of the sealed transport of a connection.
+    fn on_sealed(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        ecn: Option<Ecn>,
+        payload: BytesMut,
+    ) -> Option<Party<ConnectionId>> {
+        let slot = self.slots.get_mut(&id)?;
+        let party = slot.party;
+        match slot.connection.handle_sealed(now, ecn, payload) {
+            SealedArrival::Dropped => return Some(party),
+            SealedArrival::Taken { is_first: true } | SealedArrival::Violation(_) => {
+                self.events.push_back((id, Event::Datagrams));
+            }
+            SealedArrival::Taken { is_first: false } => {}
+        }
+        self.touch(id);
+        Some(party)
+    }
+
     /// Answers the packets of machines that are now known to be gone.
     fn answer_undecided(&mut self, now: Instant) {
         let is_gone = |id: &tandem_wire::ConnectionId| self.ids.is_owner_gone(id) == Some(true);
@@ -342,10 +373,15 @@ impl Endpoint {
     pub(super) fn insert(
         &mut self,
         handle: ConnectionHandle,
-        connection: Connection,
+        mut connection: Connection,
         peer: Peer,
     ) -> ConnectionId {
         let id = ConnectionId(self.next_id);
+        if connection.hooks.control.is_some()
+            && let Some(chosen) = self.sealed_ids.choose(id)
+        {
+            connection.offer_sealed(chosen, self.acks, self.marks_ecn);
+        }
         self.next_id += self.id_step;
         self.by_handle.insert(handle.0, id);
         let party = Party::Alone(id);
@@ -377,6 +413,9 @@ impl Endpoint {
     pub(super) fn remove(&mut self, id: ConnectionId) -> Option<ConnectionHandle> {
         let mut slot = self.slots.remove(&id)?;
         self.by_handle.remove(&slot.handle.0);
+        if let Some(sealed) = &slot.connection.sealed {
+            self.sealed_ids.remove(sealed.id());
+        }
         if let Some(timer) = slot.timer {
             self.timers.remove(&(timer, id));
         }
@@ -543,6 +582,7 @@ impl Endpoint {
             }
         }
         if is_answered {
+            slot.connection.wake_engine();
             return self.touch(id); // It stays ready, because new connection IDs may have to be sent.
         }
         let timer = slot.connection.next_timeout();

@@ -9,6 +9,7 @@ mod certificate;
 mod config;
 mod connection;
 mod connection_ids;
+mod control;
 mod convert;
 mod delivery;
 mod demux;
@@ -27,6 +28,7 @@ mod qlog;
 mod reassembly;
 mod receiver;
 mod returning;
+mod sealed;
 mod steering;
 mod stream_credit;
 #[cfg(test)]
@@ -35,7 +37,10 @@ mod undecided;
 
 pub use ack_gate::AckPolicy;
 pub(crate) use config::{CONTINUATION_LEN, Generator, rng};
-pub use config::{ClientTls, ConfigError, LossDetection, Mtu, ResetSecret, ServerTls, Transport};
+pub use config::{
+    ClientTls, ConfigError, DatagramTransport, LossDetection, Mtu, ResetSecret, ServerTls,
+    Transport,
+};
 pub(crate) use connection::{Connection, Direction, PathEstimate, SendDatagram, StreamGone, Write};
 pub(crate) use connection_ids::{ConnectionIds, ResetKeys};
 pub(crate) use delivery::{DatagramId, Delivery, IN_FLIGHT_MEMORY};
@@ -55,6 +60,7 @@ pub(crate) use qlog::Place;
 pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;
 pub use returning::Returning;
+pub(crate) use sealed::SealedId;
 pub use steering::{OtherProcess, Steering, Turn};
 pub use tandem_wire::VersionProbe;
 

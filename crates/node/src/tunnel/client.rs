@@ -185,6 +185,11 @@ impl ClientTunnel {
         renewed
     }
 
+    /// Whether payloads travel in datagrams.
+    pub(crate) fn sends_datagrams(&self) -> bool {
+        self.end.form == Form::Datagram
+    }
+
     /// Whether the proxy is asked for reports.
     pub(crate) fn wants_reports(&self) -> bool {
         self.end.reports == ReportsInUse::OfProxy

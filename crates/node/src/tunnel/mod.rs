@@ -255,6 +255,9 @@ impl<E: End> Tunnel<E> {
         while self.has_datagrams {
             let Some(data) = carrier.receive_datagram() else {
                 self.has_datagrams = false;
+                if let Some(error) = carrier.take_violation() {
+                    return Some(Arrival::Broken(error));
+                }
                 break;
             };
             let arrival = self.on_datagram(now, carrier, data);

@@ -62,7 +62,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The secrets of one flow.
+/// The secrets of one flow, or of the sealed transport of a connection.
 #[derive(Debug)]
 pub struct Secrets {
     /// The secret of the packets that the client sends.
@@ -78,6 +78,9 @@ impl Secrets {
     /// [RFC 5705 §4]: https://www.rfc-editor.org/rfc/rfc5705#section-4
     pub const LABEL: &[u8] = b"EXPERIMENTAL-tandem-seal-1";
 
+    /// The same for the sealed transport.
+    pub const LABEL_OF_TRANSPORT: &[u8] = b"EXPERIMENTAL-tandem-transport-1";
+
     /// Derives the secrets of the flow with this request stream from the TLS session of the
     /// tunnel's connection ([RFC 8446 §7.5]). `exporter` gets the output, the label and the context,
     /// in this order. The handshake must be complete.
@@ -91,9 +94,29 @@ impl Secrets {
         request_stream: VarInt,
         exporter: impl FnOnce(&mut [u8], &[u8], &[u8]) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let mut secrets = [[0; SECRET_LEN]; 2];
         let context = request_stream.get().to_be_bytes();
-        exporter(secrets.as_flattened_mut(), Self::LABEL, &context)?;
+        Self::from_exporter(Self::LABEL, &context, exporter)
+    }
+
+    /// Derives the secrets of the sealed transport of a connection, as [`Self::export`] does those of a flow. There is
+    /// one such transport in a connection, so that the context is empty.
+    ///
+    /// # Errors
+    ///
+    /// The exporter fails.
+    pub fn export_for_transport<E>(
+        exporter: impl FnOnce(&mut [u8], &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        Self::from_exporter(Self::LABEL_OF_TRANSPORT, &[], exporter)
+    }
+
+    fn from_exporter<E>(
+        label: &[u8],
+        context: &[u8],
+        exporter: impl FnOnce(&mut [u8], &[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut secrets = [[0; SECRET_LEN]; 2];
+        exporter(secrets.as_flattened_mut(), label, context)?;
         let [to_proxy, to_client] = secrets.map(|bytes| Secret::new(&bytes));
         Ok(Self { to_proxy, to_client })
     }

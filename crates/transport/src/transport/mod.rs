@@ -3,11 +3,11 @@ mod transmit;
 
 use std::time::{Duration, Instant};
 
-use tandem_congestion::{Algorithm, ControllerConfig, ControllerName, Feedback};
+use tandem_congestion::Algorithm;
 use tandem_units::{ByteCount, Rate};
 
 use crate::{
-    ack_policy::AckPolicy,
+    ack_policy::{AckPolicy, AckWait},
     fates::Fates,
     frame::Violation,
     pacer::Pacer,
@@ -28,10 +28,6 @@ pub const PACKET_SIZE_MIN: u16 = 1200;
 /// The settings of a transport.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The congestion controller of each path.
-    pub controller: ControllerConfig,
-    /// What controllers hear from segments of the path.
-    pub feedback: Feedback,
     /// The largest packet in bytes of UDP payload: that of the QUIC connection. One below [`PACKET_SIZE_MIN`] becomes
     /// it.
     pub packet_size: u16,
@@ -39,14 +35,12 @@ pub struct Config {
     pub initial_rtt: Duration,
     /// Whether packets get ECN marks, as long as the path and the peer can do with them.
     pub has_ecn: bool,
+    /// How long acknowledgements wait. `None`: every second packet is acknowledged at once, and each 16th while packets
+    /// come fast on a short path.
+    pub ack_wait: Option<AckWait>,
     /// A number that the peer cannot guess.
     pub seed: u64,
 }
-
-/// The error for a controller that only noq has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the congestion controller {0} is one of the QUIC engine")]
-pub struct ControllerOfEngine(pub ControllerName);
 
 /// Why a transport has ended. Its owner then sends datagrams in another form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,15 +70,45 @@ pub enum DropCause {
     Closed,
 }
 
+/// What was counted of the packets of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounts {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes of UDP payload.
+    pub bytes: u64,
+    /// ACK frames in them.
+    pub ack_frames: u64,
+    /// The bytes of the ACK frames.
+    pub ack_bytes: u64,
+    /// Packets that need no acknowledgement, because they hold an ACK frame only.
+    pub ack_only_packets: u64,
+    /// Their bytes of UDP payload.
+    pub ack_only_bytes: u64,
+}
+
+impl PacketCounts {
+    /// Adds a packet. `ack_bytes`: the length of its ACK frame; 0: it has none.
+    pub(crate) fn add(&mut self, size: usize, ack_bytes: usize, is_ack_eliciting: bool) {
+        let (size, ack_bytes) = (size as u64, ack_bytes as u64);
+        self.packets += 1;
+        self.bytes += size;
+        self.ack_frames += u64::from(ack_bytes > 0);
+        self.ack_bytes += ack_bytes;
+        if !is_ack_eliciting {
+            self.ack_only_packets += 1;
+            self.ack_only_bytes += size;
+        }
+    }
+}
+
 /// What a transport has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets that were sent.
-    pub sent_packets: u64,
-    /// Those of them that held nothing but an acknowledgement.
-    pub sent_acks: u64,
+    pub sent: PacketCounts,
     /// Packets that were received and accepted.
-    pub received_packets: u64,
+    pub received: PacketCounts,
     /// Packets that could not be opened.
     pub dropped_packets: u64,
     /// What the sender's loss detection has counted.
@@ -111,36 +135,33 @@ pub struct Transport<P> {
     pinged: Instant,
     may_send: bool,
     closed: Option<CloseReason>,
-    /// How many paths there have been.
-    paths: u64,
     counts: Counts,
 }
 
 impl<P: Protection> Transport<P> {
-    /// Starts on a path. Both ends start with packet number 0.
-    ///
-    /// # Errors
-    ///
-    /// The controller is one that only noq has.
-    pub fn new(config: Config, protection: P, now: Instant) -> Result<Self, ControllerOfEngine> {
+    /// Starts on a path, with the congestion controller of that path. Both ends start with packet number 0.
+    pub fn new(
+        config: Config,
+        protection: P,
+        controller: Box<dyn Algorithm>,
+        now: Instant,
+    ) -> Self {
         let packet_size = config.packet_size.max(PACKET_SIZE_MIN);
-        let controller = controller(&config, 0, now, packet_size)?;
         let recovery = Recovery::new(now, config.initial_rtt, controller, config.has_ecn);
-        Ok(Self {
+        Self {
             protection,
             packet_size: packet_size.into(),
             recovery,
             received: Received::new(now),
-            ack_policy: AckPolicy::default(),
+            ack_policy: AckPolicy::new(config.ack_wait),
             pacer: Pacer::new(now, packet_size.into()),
             skipped: SkippedNumbers::new(config.seed),
             pinged: now,
             may_send: true,
             closed: None,
-            paths: 1,
             counts: Counts::default(),
             config,
-        })
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called, if nothing happens before.
@@ -169,20 +190,22 @@ impl<P: Protection> Transport<P> {
         self.may_send = may_send;
     }
 
-    /// The network path has changed. `is_new`: it is another one, about which nothing is known. Otherwise only the port
-    /// of an address has changed, and what is known stays ([RFC 9000 §9.4]).
+    /// The network path is another one, about which nothing is known, with this congestion controller. It is not
+    /// called when only the port of an address has changed: what is known stays then ([RFC 9000 §9.4]).
     ///
     /// [RFC 9000 §9.4]: https://www.rfc-editor.org/rfc/rfc9000#section-9.4
-    pub fn on_path_change(&mut self, now: Instant, is_new: bool) {
-        if !is_new || self.closed.is_some() {
-            return;
+    pub fn on_new_path(&mut self, now: Instant, controller: Box<dyn Algorithm>) {
+        if self.closed.is_none() {
+            self.recovery.on_new_path(self.config.initial_rtt, controller, self.config.has_ecn);
+            self.pacer = Pacer::new(now, self.packet_size as u64);
         }
-        let size = u16::try_from(self.packet_size).unwrap_or(u16::MAX);
-        // It was built before.
-        let Ok(controller) = controller(&self.config, self.paths, now, size) else { return };
-        self.paths += 1;
-        self.recovery.on_new_path(self.config.initial_rtt, controller, self.config.has_ecn);
-        self.pacer = Pacer::new(now, size.into());
+    }
+
+    /// Sends a packet that the peer has to acknowledge, also if the window is full.
+    pub const fn ping(&mut self) {
+        if self.recovery.probes == 0 {
+            self.recovery.probes = 1;
+        }
     }
 
     /// The largest packet is another one, in bytes of UDP payload. One below [`PACKET_SIZE_MIN`] becomes it.
@@ -258,15 +281,4 @@ impl<P: Protection> Transport<P> {
             + self.received.memory()
             + self.protection.memory()
     }
-}
-
-fn controller(
-    config: &Config,
-    path: u64,
-    now: Instant,
-    packet_size: u16,
-) -> Result<Box<dyn Algorithm>, ControllerOfEngine> {
-    let size = ByteCount::new(packet_size.into());
-    let built = config.controller.build(path, &config.feedback, now, size);
-    built.ok_or(ControllerOfEngine(config.controller.name))
 }

@@ -42,6 +42,8 @@ impl Datagrams {
 struct Contents<'a> {
     is_ack_eliciting: bool,
     ack: Option<AckFrame<'a>>,
+    /// The length of the ACK frame; 0: there is none.
+    ack_len: usize,
     /// The first datagram, and where the frame behind it begins.
     first: Option<Range<usize>>,
     after_first: usize,
@@ -84,8 +86,9 @@ impl<P: Protection> Transport<P> {
                 return Err(violation.into());
             }
         };
-        let Contents { is_ack_eliciting, ack, first, after_first } = contents;
-        self.counts.received_packets += 1;
+        let Contents { is_ack_eliciting, ack, ack_len, first, after_first } = contents;
+        let size = packet.len();
+        self.counts.received.add(size, ack_len, is_ack_eliciting);
         let is_in_order = self.received.insert(number, now, ecn);
         if is_ack_eliciting {
             let is_urgent = !is_in_order || ecn == Some(Ecn::Ce);
@@ -105,10 +108,13 @@ impl<P: Protection> Transport<P> {
         let mut contents = Contents {
             is_ack_eliciting: false,
             ack: None,
+            ack_len: 0,
             first: None,
             after_first: payload.len(),
         };
-        while let Some(frame) = frame::decode(payload, &mut at) {
+        loop {
+            let before = at;
+            let Some(frame) = frame::decode(payload, &mut at) else { break };
             frames += 1;
             match frame? {
                 Frame::Padding => {}
@@ -118,6 +124,7 @@ impl<P: Protection> Transport<P> {
                     if contents.ack.replace(ack).is_some() {
                         return Err(Violation::SecondAck);
                     }
+                    contents.ack_len = at - before;
                 }
                 Frame::Datagram(range) => {
                     contents.is_ack_eliciting = true;

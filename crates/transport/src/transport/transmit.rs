@@ -55,7 +55,8 @@ struct Begun {
     start: usize,
     /// Where its payload must end.
     end: usize,
-    has_ack: bool,
+    /// The length of its ACK frame; 0: there is none.
+    ack_len: usize,
     has_ping: bool,
     tags: u8,
     /// Whether a last frame without a length has ended it.
@@ -141,7 +142,7 @@ impl<P: Protection> Transport<P> {
         out.extend_from_slice(&[0; HEADER_LEN]);
         let number = self.recovery.sent.next_number();
         let end = start + size.min(self.packet_size) - TAG_LEN;
-        Begun { number, start, end, has_ack: false, has_ping: false, tags: 0, is_ended: false }
+        Begun { number, start, end, ack_len: 0, has_ping: false, tags: 0, is_ended: false }
     }
 
     /// Writes the frames of a packet. `None`: there is nothing to send, and the packet is taken back.
@@ -166,10 +167,10 @@ impl<P: Protection> Transport<P> {
         }
         if is_open || is_probe {
             self.write_datagrams(&mut packet, out, source);
-            if packet.tags == 0 && packet.has_ack {
+            if packet.tags == 0 && packet.ack_len > 0 {
                 // A full datagram has no room beside an acknowledgement.
                 out.truncate(payload_start);
-                packet.has_ack = false;
+                packet.ack_len = 0;
                 self.write_datagrams(&mut packet, out, source);
             }
         }
@@ -179,7 +180,7 @@ impl<P: Protection> Transport<P> {
                 out.truncate(packet.start);
                 return None;
             }
-            if has_news && !packet.has_ack {
+            if has_news && packet.ack_len == 0 {
                 self.write_ack(now, &mut packet, out);
             }
             if is_probe || self.wants_ping(now) && out.len() < packet.end {
@@ -210,7 +211,7 @@ impl<P: Protection> Transport<P> {
         let delay = now.saturating_duration_since(self.received.largest_came);
         let (before, room) = (out.len(), packet.end - out.len());
         frame::encode_ack(self.received.ranges(), delay, self.received.ecn(), room, out);
-        packet.has_ack = out.len() > before;
+        packet.ack_len = out.len() - before;
     }
 
     /// Fills a packet with datagrams.
@@ -281,7 +282,7 @@ impl<P: Protection> Transport<P> {
         let len = out.len() - packet.start;
         self.recovery.make_room(now, source);
         let ack_until =
-            if packet.has_ack { self.received.largest().map_or(0, |it| it + 1) } else { 0 };
+            if packet.ack_len > 0 { self.received.largest().map_or(0, |it| it + 1) } else { 0 };
         self.recovery.on_sent(
             now,
             SentPacket {
@@ -294,15 +295,14 @@ impl<P: Protection> Transport<P> {
                 ..SentPacket::done(now)
             },
         );
-        if packet.has_ack {
+        if packet.ack_len > 0 {
             self.ack_policy.on_ack_sent(now);
         }
         if is_ack_eliciting {
             self.recovery.probes = self.recovery.probes.saturating_sub(1);
             self.pacer.on_sent(len as u64);
         }
-        self.counts.sent_packets += 1;
-        self.counts.sent_acks += u64::from(!is_ack_eliciting);
+        self.counts.sent.add(len, packet.ack_len, is_ack_eliciting);
         len
     }
 }

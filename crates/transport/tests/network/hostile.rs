@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use tandem_congestion::{ControllerName, Feedback};
+use tandem_congestion::ControllerName;
 use tandem_transport::{
     CloseReason, Config, DropCause, Ecn, PACKETS_MAX, Protection, Transport, Violation,
     seal::{HEADER_LEN, OpenError, TAG_LEN},
@@ -29,14 +29,13 @@ impl Victim {
         #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
         let now = Instant::now();
         let config = Config {
-            controller: controller.into(),
-            feedback: Feedback::default(),
             packet_size: 1200,
             initial_rtt: Duration::from_millis(100),
             has_ecn: true,
+            ack_wait: None,
             seed: 7,
         };
-        let transport = Transport::new(config, Plain::new(), now).expect("it is one of ours");
+        let transport = Transport::new(config, Plain::new(), crate::built(controller, now), now);
         Self { transport, owner: Owner::default(), now, number: 0 }
     }
 
@@ -272,7 +271,7 @@ fn nothing_leaves_while_it_must_not_and_a_new_path_starts_anew() {
     let (packets, wakes) = victim.wait(Duration::from_secs(10));
     assert_eq!((packets, wakes), (0, 0));
     victim.transport.set_may_send(true);
-    victim.transport.on_path_change(victim.now, true);
+    victim.transport.on_new_path(victim.now, crate::built(ControllerName::NewReno, victim.now));
     assert_eq!(victim.transport.bytes_in_flight().get(), 0);
     assert_eq!(victim.transmit(), 10, "the window of the new path");
     victim.now += Duration::from_millis(50);

@@ -12,9 +12,10 @@ mod model;
 mod owner;
 mod plain;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tandem_congestion::ControllerName;
+use tandem_congestion::{Algorithm, ControllerConfig, ControllerName, Feedback};
+use tandem_units::ByteCount;
 
 use self::{
     model::{Link, Load, NOTHING, World},
@@ -56,7 +57,7 @@ fn a_perfect_network_delivers_all() {
         let [sender, receiver] = &world.ends;
         assert_eq!(sender.owner.count(Fate::Acked), 5000, "{controller}");
         assert_eq!(receiver.owner.received.len(), 5000);
-        let acks = receiver.transport.counts().sent_acks;
+        let acks = receiver.transport.counts().sent.ack_only_packets;
         assert!((2500..2600).contains(&acks), "every second packet is acknowledged: {acks}");
     }
 }
@@ -78,7 +79,7 @@ fn a_bottleneck_is_filled() {
 fn small_datagrams_share_packets() {
     let load = Load { datagrams: 4000, interval: Duration::from_millis(1), burst: 40, len: 60..61 };
     let world = run(ControllerName::Bbr1, load, Link::default(), Link::default());
-    let packets = world.ends[0].transport.counts().sent_packets;
+    let packets = world.ends[0].transport.counts().sent.packets;
     assert!(packets <= 310, "{packets} packets for 4000 datagrams");
     assert_eq!(world.ends[0].owner.count(Fate::Acked), 4000);
 }
@@ -142,4 +143,11 @@ fn a_run_repeats_exactly() {
         (world.now - world.start, world.ends[0].transport.counts())
     };
     assert_eq!(run(), run());
+}
+
+/// One of our controllers.
+pub(crate) fn built(name: ControllerName, now: Instant) -> Box<dyn Algorithm> {
+    let size = ByteCount::new(1452);
+    let built = ControllerConfig::from(name).build(0, &Feedback::default(), now, size);
+    built.expect("it is one of ours")
 }

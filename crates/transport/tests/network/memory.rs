@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tandem_congestion::{ControllerName, Feedback};
+use tandem_congestion::ControllerName;
 use tandem_transport::{
     Config, Fates, Sealed, Source, Tag, Transport,
     seal::{Opener, Sealer, Secret},
@@ -48,14 +48,13 @@ fn sealed_ends(controller: ControllerName, now: Instant) -> [Transport<Sealed>; 
         let sealer = Sealer::new(Secret::new(&own), *b"receiver");
         let opener = Opener::new(Secret::new(&of_peer));
         let config = Config {
-            controller: controller.into(),
-            feedback: Feedback::default(),
             packet_size: 1252,
             initial_rtt: Duration::from_millis(10),
             has_ecn: true,
+            ack_wait: None,
             seed: 1,
         };
-        Transport::new(config, Sealed { sealer, opener }, now).expect("it is one of ours")
+        Transport::new(config, Sealed { sealer, opener }, crate::built(controller, now), now)
     })
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tandem_congestion::{ControllerName, Feedback};
+use tandem_congestion::ControllerName;
 use tandem_transport::{Config, Ecn, Transport};
 
 use crate::{
@@ -93,15 +93,19 @@ impl World {
         let start = Instant::now();
         let ends = ends.map(|(load, link)| {
             let config = Config {
-                controller: controller.into(),
-                feedback: Feedback::default(),
                 packet_size: 1252,
                 initial_rtt: Duration::from_millis(333),
                 has_ecn: true,
+                ack_wait: None,
                 seed,
             };
             End {
-                transport: Transport::new(config, Plain::new(), start).expect("it is one of ours"),
+                transport: Transport::new(
+                    config,
+                    Plain::new(),
+                    crate::built(controller, start),
+                    start,
+                ),
                 owner: Owner::default(),
                 load,
                 link,

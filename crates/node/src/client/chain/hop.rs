@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use http::{HeaderMap, HeaderValue, header};
 use tandem_wire::{
     CAPSULE_PROTOCOL_TRUE, CidCapsule, Code, RequestHead, ResponseHead, StrangerText, Template,
-    Urgency,
+    TransportField, Urgency,
 };
 
 use super::{
@@ -23,6 +23,7 @@ use crate::{
     client::{FlowConfig, TunnelMode},
     concealed::ConcealedKey,
     error::ClientError,
+    fields::{TRANSPORT, only_line},
     h3::End,
     impossible::impossible,
     limits::Limits,
@@ -178,6 +179,7 @@ impl Hop {
         let mut head = self.head(request)?;
         head.headers = self.tunnel.request_fields(&wishes);
         let offer = self.beside.offer(&mut head.headers);
+        self.offer_sealed(&mut head.headers);
         self.add_credentials(request.service, &mut head);
         let mut http = self.peer.carrier()?;
         // RFC 9220 §3: "a client MUST NOT" use extended CONNECT before it has received the setting.
@@ -187,6 +189,15 @@ impl Hop {
         self.beside.on_requested(stream, offer, || http.quic().seal_secrets(stream));
         self.tunnel.on_requested(stream, &wishes);
         Some(stream)
+    }
+
+    /// Asks for the sealed transport, if the hop's datagrams can travel in it.
+    fn offer_sealed(&mut self, headers: &mut HeaderMap) {
+        let is_for_datagrams = self.beside.is_off() && self.tunnel.sends_datagrams();
+        let Some(mut carrier) = self.peer.carrier().filter(|_| is_for_datagrams) else { return };
+        if let Some(id) = carrier.quic().sealed_offer() {
+            headers.insert(TRANSPORT, TransportField { id }.encode());
+        }
     }
 
     /// Requests a TCP connection. `None`: the proxy allows no more streams at the moment.
@@ -285,10 +296,18 @@ impl Hop {
     /// The grant has something that was not asked for, so that the request must be aborted.
     pub(in crate::client) fn on_granted(
         &mut self,
+        now: Instant,
         stream: StreamId,
         head: &ResponseHead,
     ) -> Result<(), StrangerText> {
         let beside = self.beside.on_granted(stream, &head.headers)?;
+        if let Some(Ok(line)) = only_line(&head.headers, &TRANSPORT)
+            && let Ok(TransportField { id }) = TransportField::parse(&line)
+            && let Some(mut carrier) = self.peer.carrier()
+            && carrier.quic().sealed_offer().is_some()
+        {
+            carrier.quic().agree_on_sealed(now, id);
+        }
         self.send_capsules(stream);
         let more = self.tunnel.on_granted(stream, &head.headers, beside);
         let Some(Flow { carries, request, .. }) = self.flows.get(&stream) else {

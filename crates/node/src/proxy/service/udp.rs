@@ -4,7 +4,7 @@ use std::{io, mem, net::SocketAddr, time::Instant};
 
 use bytes::BytesMut;
 use http::StatusCode;
-use tandem_wire::{CidCapsule, Code, ResponseHead};
+use tandem_wire::{CidCapsule, Code, ResponseHead, TransportField};
 use tracing::{debug, field::display};
 
 use super::{Attempt, Open, Others};
@@ -21,6 +21,7 @@ use crate::{
     OsError,
     beside::{self, Arrived, Violation},
     error::RequestError,
+    fields::TRANSPORT,
     h3,
     impossible::impossible,
     node::SocketId,
@@ -141,6 +142,9 @@ impl Proxy {
             let secrets = || connection.seal_secrets(id.1);
             if let Some(asked) = flow.beside.take() {
                 self.beside.grant(id, &asked, (path, secrets), &mut headers);
+                if let Some(own) = asked.sealed.and_then(|it| connection.agree_on_sealed(now, it)) {
+                    headers.insert(TRANSPORT, TransportField { id: own }.encode());
+                }
             }
         }
         self.answer(id, &granted(target, headers), h3::End::More);

@@ -12,9 +12,27 @@ impl Connection {
     /// RFC 9000 §9.5: "An endpoint MUST NOT use the same connection ID when sending from more than one local address",
     /// so that the engine uses another one from now on. It also forgets how often its probes have gone unanswered.
     pub(crate) fn change_path(&mut self, now: Instant) {
-        self.acks.open();
+        self.wake_engine();
         self.ecn.on_path_changed();
         self.inner.handle_network_change(None, now);
+        if let (Some(sealed), Some(control)) = (&mut self.sealed, &self.hooks.control) {
+            sealed.on_new_path(now, control);
+        }
+    }
+
+    /// Notes that the peer has moved to another address. `is_new_path`: nothing is known about the path to it.
+    pub(super) fn on_peer_moved(&mut self, now: Instant, is_new_path: bool) {
+        let (Some(sealed), Some(control)) = (&mut self.sealed, &self.hooks.control) else {
+            return; // the engine has noticed it, and carries the datagrams
+        };
+        // RFC 9000 §8: "Prior to validating the client address, servers MUST NOT send more than three times as many
+        // bytes as the number of bytes they have received." In the sealed transport there are none.
+        sealed.hold_until_validated(now);
+        // RFC 9000 §9.4: an endpoint "MUST immediately reset the congestion controller and round-trip time estimator
+        // for the new path", but for a change of the port only.
+        if is_new_path {
+            sealed.on_new_path(now, control);
+        }
     }
 
     /// When the first packet left that the peer has to acknowledge (RFC 9000 §13.2.1), since an authentic packet came

@@ -42,6 +42,9 @@ pub(crate) enum Delivery {
     Lost,
     /// More packets were in flight than are tracked.
     Unknown,
+    /// It was reported as lost, and is acknowledged now: it was only late. This report comes besides the first one, and
+    /// only from the sealed transport.
+    Late,
 }
 
 /// The most packets in flight that are tracked: 700 ms at 1 Gbit/s, in 3 MB of memory.

@@ -9,8 +9,9 @@ use tandem_wire::StrangerText;
 
 use super::{Endpoint, Peer};
 use crate::quic::{
-    Connection, ConnectionId,
+    Connection, ConnectionId, DatagramTransport,
     connection::Hooks,
+    control::Control,
     delivery::tracking,
     observed::{Layer, Observer},
     pep::Passage,
@@ -28,7 +29,7 @@ impl Endpoint {
     ) -> Result<ConnectionId, StrangerText> {
         let opening = self.client.as_ref().ok_or_else(|| StrangerText::new("not a client"))?;
         let qlog = (self.qlog.clone(), opening.place);
-        let hooks = self.hooks(Observer::new(now, opening.layer.clone(), qlog));
+        let hooks = self.hooks(now, Observer::new(now, opening.layer.clone(), qlog));
         let mut config = ClientConfig::new(hooks.observer.client(opening.tls.clone()));
         config.initial_dst_cid_provider(opening.destination_cids.clone());
         config.token_store(opening.tokens.clone());
@@ -58,17 +59,24 @@ impl Endpoint {
     }
 
     /// What the parts of a new connection share.
-    pub(in crate::quic) fn hooks(&self, observer: Observer) -> Hooks {
+    pub(in crate::quic) fn hooks(&self, now: Instant, observer: Observer) -> Hooks {
         let feedback = Feedback::default();
+        // PEPs acknowledge the packets of the engine only.
+        let may_seal = self.datagrams == DatagramTransport::Sealed && self.peps.is_none();
+        let control = || Control::new(&self.controller, feedback.clone(), now);
+        let control = may_seal.then(control).flatten();
         let passage = self.peps.as_ref().map(|_| Passage::new(feedback.clone()));
-        Hooks { feedback, observer, passage, ..Hooks::default() }
+        Hooks { feedback, observer, passage, control, ..Hooks::default() }
     }
 
     /// The settings of one connection. Its controllers report the delivery of its datagrams, and
     /// take reports on a tunnel.
     pub(in crate::quic) fn transport(&mut self, hooks: &Hooks) -> TransportConfig {
         let mut transport = self.transport.clone();
-        let controllers = factory(&self.controller, hooks.feedback.clone());
+        let controllers = match &hooks.control {
+            Some(control) => control.for_engine(),
+            None => factory(&self.controller, hooks.feedback.clone()),
+        };
         self.controller.seed = self.controller.seed.wrapping_add(1);
         let (deliveries, passage) = (hooks.deliveries.clone(), hooks.passage.clone());
         let qlogs = self.qlog.is_some().then(|| hooks.observer.clone());

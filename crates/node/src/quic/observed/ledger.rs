@@ -10,6 +10,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use tandem_transport::PacketCounts;
+
 use super::PacketContents;
 use crate::stats::Overhead;
 
@@ -235,6 +237,29 @@ impl Layer {
         let (class, size) = (Class::BARE, size as u64);
         let open = Open { tag, class, size, is_outermost: self.is_outermost, missing: 1 };
         self.ledger.with(|account| account.open.push(open, &[Tag::of(inner)]));
+    }
+
+    /// Notes a packet of the sealed transport that leaves, with these packets inside. `counted`: what the transport had
+    /// counted before it, and with it.
+    pub(in crate::quic) fn on_sent_sealed(
+        &self,
+        (tag, size): (Tag, usize),
+        counted: (PacketCounts, PacketCounts),
+        inner: &[Tag],
+    ) {
+        let contents = PacketContents::of_sealed(counted, inner);
+        self.on_sent(&LayerPacket { tag, size: size as u64, contents, inner });
+    }
+
+    /// The same for a packet that has come. The packets inside have not been decrypted yet.
+    pub(in crate::quic) fn on_received_sealed(
+        &self,
+        (tag, size): (Tag, usize),
+        counted: (PacketCounts, PacketCounts),
+        inner: &[Tag],
+    ) {
+        let contents = PacketContents::of_sealed(counted, inner);
+        self.on_received(&LayerPacket { tag, size: size as u64, contents, inner });
     }
 
     fn count(&self, account: &mut LayerAccount, packet: &LayerPacket<'_>) {

@@ -23,6 +23,7 @@ use noq_proto::{
     },
     transport_parameters::TransportParameters,
 };
+use tandem_transport::PacketCounts;
 use tandem_wire::{QuicFrameKind, QuicFrames, VarInt};
 
 pub(super) use self::ledger::HEADERS;
@@ -136,6 +137,19 @@ impl PacketContents {
         contents
     }
 
+    /// The contents of a packet of the sealed transport, with these packets inside. `before` and `after`: what the
+    /// transport had counted before it, and with it.
+    const fn of_sealed((before, after): (PacketCounts, PacketCounts), inner: &[Tag]) -> Self {
+        let is_ack_only = after.ack_only_packets > before.ack_only_packets;
+        Self {
+            ack_frames: after.ack_frames - before.ack_frames,
+            ack_bytes: after.ack_bytes - before.ack_bytes,
+            has_stream: false,
+            has_datagram: !inner.is_empty(),
+            has_others: inner.is_empty() && !is_ack_only,
+        }
+    }
+
     const fn has_data(&self) -> bool {
         self.has_stream || self.has_datagram
     }
@@ -231,6 +245,11 @@ impl Observer {
 }
 
 impl Observed {
+    /// The place of the connection in a chain.
+    pub(super) fn layer(&self) -> Option<Layer> {
+        self.layer.clone()
+    }
+
     /// Takes what has arrived since the last call.
     pub(super) fn take_arrived(&mut self) -> Arrived {
         std::mem::take(&mut self.arrived)

@@ -298,6 +298,7 @@ impl Outstanding {
                 Delivery::Lost if self.on_lost(now, stream, number) => lost(stream),
                 Delivery::Lost => {}
                 Delivery::Unknown => self.stop_repair(stream, number, Some(GiveUpReason::Unknown)),
+                Delivery::Late => impossible("a datagram is acknowledged late after its loss"),
             }
         }
         if is_acked {
