@@ -77,7 +77,9 @@ impl<P: Protection> End<P> {
     fn new(protection: P, now: Instant, controller: ControllerName) -> Self {
         let config = Config {
             packet_size: 1452,
+            packet_size_min: 1200,
             initial_rtt: Duration::from_micros(100),
+            min_rtt: None,
             has_ecn: true,
             ack_wait: None,
             seed: 7,

@@ -14,6 +14,7 @@
 //! | `recovery` | loss detection and congestion control |
 //! | `sent` | the ring of sent packets |
 //! | `rtt`, `reordering` | the RTT, and how late a packet may be |
+//! | `mtu` | the largest packet that the path carries |
 //! | `pacer`, `ecn`, `skipped` | pacing; marks and their validation; packet numbers that are skipped |
 //!
 //! # Rules for an owner
@@ -42,6 +43,7 @@ mod frame;
 #[cfg(any(test, fuzzing))]
 #[expect(clippy::indexing_slicing, reason = "a panic is how a model fails")]
 pub mod model;
+mod mtu;
 mod pacer;
 mod protection;
 mod received;

@@ -64,7 +64,9 @@ impl Run {
         ]);
         let config = Config {
             packet_size: 1200,
+            packet_size_min: 1200,
             initial_rtt: Duration::from_millis(reader.choose(&[100, 1, 0, 1000])),
+            min_rtt: None,
             has_ecn: reader.choose(&[true, false]),
             ack_wait: reader
                 .choose(&[None, Some(AckWait { share: Ratio::of(1, 2), threshold: 10 })]),

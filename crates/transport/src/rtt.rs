@@ -28,6 +28,11 @@ impl Rtt {
         Self { smoothed, variation: initial / 2, min, latest, has_sample: false }
     }
 
+    /// What is known of the path already.
+    pub(crate) fn known(smoothed: Duration, min: Duration) -> Self {
+        Self { min: min.min(smoothed), has_sample: true, ..Self::new(smoothed) }
+    }
+
     /// Takes a sample. `ack_delay`: as the peer says.
     pub(crate) fn on_sample(&mut self, latest: Duration, ack_delay: Duration) {
         self.latest = latest;

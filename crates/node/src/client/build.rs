@@ -16,7 +16,10 @@ use super::{
 use crate::{
     limits::Limits,
     node::SocketId,
-    quic::{AckPolicy, ClientTls, ConfigError, Layer, Ledger, LossDetection, Transport, rng},
+    quic::{
+        AckPolicy, ClientTls, ConfigError, DatagramTransport, Layer, Ledger, LossDetection,
+        Transport, rng,
+    },
     stats::Stats,
 };
 
@@ -139,6 +142,7 @@ impl SharedConfig<'_> {
                 receive_window: window.or(Some(Transport::WINDOW_OF_FAST_READERS)),
                 acks: fetch.transport.acks.or(usual_acks),
                 loss_detection: fetch.transport.loss_detection.of_client(is_reported),
+                datagrams: DatagramTransport::Quic,
                 ..fetch.transport.clone().of_client()
             },
             seed: self.seed(hops.len()),

@@ -22,7 +22,7 @@ use crate::{
     limits::Limits,
     node::{Event, Input, Node, Output, Received, SocketId, SocketKind},
     path_report::PathReport,
-    quic::{ConfigError, ConnectionId, ServerTls, Transport},
+    quic::{ConfigError, ConnectionId, DatagramTransport, ServerTls, Transport},
     server::{self, Server},
     stats::{ConnectionStats, Stats},
     status::Status,
@@ -104,7 +104,8 @@ impl Origin {
         // Uploads are read at once. Other bodies may wait, and a proxy with a site has the usual windows too.
         let window = extras.uploads.then_some(Transport::WINDOW_OF_FAST_READERS);
         let window = config.transport.receive_window.or(window);
-        let transport = Transport { receive_window: window, ..config.transport };
+        let datagrams = DatagramTransport::Quic;
+        let transport = Transport { receive_window: window, datagrams, ..config.transport };
         let server = Server::new(tls, &transport, &config.limits, config.seed);
         let open = Output::OpenSocket { socket: LISTEN, kind: SocketKind::Listen(config.listen) };
         Self {

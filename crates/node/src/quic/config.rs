@@ -115,7 +115,7 @@ pub struct Transport {
     /// The clients that a server of this process lets in first when they come again. `None`: it knows none, and gives
     /// them no tokens for that.
     pub returning: Option<Returning>,
-    /// What carries the datagrams, if the peer agrees.
+    /// What carries the datagrams of a tunnel. It has no effect on end-to-end connections.
     pub datagrams: DatagramTransport,
 }
 
@@ -123,20 +123,42 @@ pub struct Transport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DatagramTransport {
     /// DATAGRAM frames of the connection (RFC 9221).
-    #[default]
     Quic,
     /// The sealed transport beside the connection (`docs/design/wire.md`), if the peer agrees, and if the controller is
     /// one of ours. DATAGRAM frames otherwise.
+    #[default]
     Sealed,
 }
 
 impl DatagramTransport {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Sealed, Self::Quic];
+
     /// The name for people and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Quic => "quic",
             Self::Sealed => "sealed",
         }
+    }
+}
+
+impl std::fmt::Display for DatagramTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The error for a text that names nothing that can carry datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not sealed or quic")]
+pub struct UnknownDatagramTransport;
+
+impl std::str::FromStr for DatagramTransport {
+    type Err = UnknownDatagramTransport;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|it| it.name() == text).ok_or(UnknownDatagramTransport)
     }
 }
 
@@ -229,8 +251,7 @@ impl Transport {
     /// The settings for a tunnel, at either end: its own congestion controller and packet sizes.
     pub fn tunnel() -> Self {
         let controller = ControllerName::Bbr1Tunnel.into();
-        let datagrams = DatagramTransport::Sealed;
-        Self { controller, mtu: Mtu::TUNNEL, datagrams, ..Self::default() }
+        Self { controller, mtu: Mtu::TUNNEL, ..Self::default() }
     }
 }
 

@@ -543,7 +543,8 @@ impl Connection {
 
     /// When the first timer is due.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        let sealed = self.sealed.as_ref().and_then(SealedTransport::next_timeout);
+        let open = self.sealed.as_ref().filter(|_| !self.inner.is_closed());
+        let sealed = open.and_then(SealedTransport::next_timeout);
         earliest(self.engine_timeout(), sealed)
     }
 

@@ -380,7 +380,7 @@ impl Endpoint {
         if connection.hooks.control.is_some()
             && let Some(chosen) = self.sealed_ids.choose(id)
         {
-            connection.offer_sealed(chosen, self.acks, self.marks_ecn);
+            connection.offer_sealed(chosen, self.acks, (self.marks_ecn, self.mtu.least));
         }
         self.next_id += self.id_step;
         self.by_handle.insert(handle.0, id);

@@ -39,7 +39,7 @@ pub use ack_gate::AckPolicy;
 pub(crate) use config::{CONTINUATION_LEN, Generator, rng};
 pub use config::{
     ClientTls, ConfigError, DatagramTransport, LossDetection, Mtu, ResetSecret, ServerTls,
-    Transport,
+    Transport, UnknownDatagramTransport,
 };
 pub(crate) use connection::{Connection, Direction, PathEstimate, SendDatagram, StreamGone, Write};
 pub(crate) use connection_ids::{ConnectionIds, ResetKeys};

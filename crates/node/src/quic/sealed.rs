@@ -52,6 +52,7 @@ pub(super) struct SealedTransport {
     seed: u64,
     acks: Option<AckPolicy>,
     has_ecn: bool,
+    packet_size_min: u16,
     running: Option<Box<Running>>,
 }
 
@@ -92,7 +93,8 @@ pub(super) struct Start<'a> {
     pub(super) secrets: Secrets,
     pub(super) control: &'a Control,
     pub(super) packet_size: u16,
-    pub(super) smoothed_rtt: Duration,
+    /// RFC 9002's `smoothed_rtt` and `min_rtt` of the engine.
+    pub(super) rtt: (Duration, Option<Duration>),
     /// The place of the connection in a chain whose bytes are accounted for.
     pub(super) layer: Option<Layer>,
 }
@@ -102,9 +104,9 @@ impl SealedTransport {
         (id, seed): (SealedId, u64),
         is_client: bool,
         acks: Option<AckPolicy>,
-        has_ecn: bool,
+        (has_ecn, packet_size_min): (bool, u16),
     ) -> Self {
-        Self { id, is_client, seed, acks, has_ecn, running: None }
+        Self { id, is_client, seed, acks, has_ecn, packet_size_min, running: None }
     }
 
     /// The ID at which this end receives.
@@ -119,13 +121,15 @@ impl SealedTransport {
 
     /// Starts the transport, on which the ends have agreed.
     pub(super) fn start(&mut self, start: Start<'_>) {
-        let Start { now, peer_id, secrets, control, packet_size, smoothed_rtt, layer } = start;
+        let Start { now, peer_id, secrets, control, packet_size, rtt, layer } = start;
         let Secrets { to_proxy, to_client } = secrets;
         let (own, peers) =
             if self.is_client { (to_proxy, to_client) } else { (to_client, to_proxy) };
         let config = Config {
             packet_size,
-            initial_rtt: smoothed_rtt,
+            packet_size_min: self.packet_size_min,
+            initial_rtt: rtt.0,
+            min_rtt: rtt.1,
             has_ecn: self.has_ecn,
             ack_wait: self
                 .acks

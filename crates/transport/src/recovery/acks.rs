@@ -119,6 +119,7 @@ impl Recovery {
         newly.packets += 1;
         if number >= self.path_start {
             self.bytes_in_flight -= u64::from(packet.size);
+            self.mtu.on_acked(now, number, packet.size, packet.sent);
             self.controller.on_ack(Ack {
                 now,
                 sent: packet.sent,

@@ -74,11 +74,18 @@ impl Recovery {
             return;
         }
         self.bytes_in_flight -= u64::from(packet.size);
+        let is_probe = self.mtu.is_probe(number);
+        let has_fallen = self.mtu.on_lost(now, number, packet.size, packet.sent);
+        self.has_fallen |= has_fallen;
+        let bytes = ByteCount::new(packet.size.into());
+        self.controller.on_packet_lost(Lost { now, packet_number: number, bytes });
+        if is_probe {
+            // RFC 8899 §3: "Loss of a probe packet SHOULD NOT be treated as an indication of congestion".
+            return;
+        }
         lost.packets += 1;
         lost.bytes += u64::from(packet.size);
         lost.newest = Some((number, packet.sent));
-        let bytes = ByteCount::new(packet.size.into());
-        self.controller.on_packet_lost(Lost { now, packet_number: number, bytes });
     }
 
     fn on_losses(&mut self, now: Instant, lost: &NewlyLost) {

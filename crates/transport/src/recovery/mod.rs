@@ -13,6 +13,7 @@ use tandem_units::ByteCount;
 
 use crate::{
     ecn::EcnValidation,
+    mtu::Mtu,
     reordering::Reordering,
     rtt::Rtt,
     sent::{SentPacket, SentPackets},
@@ -25,6 +26,9 @@ pub(crate) struct Recovery {
     pub(crate) rtt: Rtt,
     pub(crate) reordering: Reordering,
     pub(crate) ecn: EcnValidation,
+    pub(crate) mtu: Mtu,
+    /// Whether the size of packets has fallen since the owner of this was told.
+    pub(crate) has_fallen: bool,
     pub(crate) controller: Box<dyn Algorithm>,
     /// The bytes of packets in flight on this path.
     pub(crate) bytes_in_flight: u64,
@@ -76,13 +80,16 @@ pub struct RecoveryCounts {
 impl Recovery {
     pub(crate) fn new(
         now: Instant,
-        initial_rtt: Duration,
+        rtt: Rtt,
+        mtu: Mtu,
         controller: Box<dyn Algorithm>,
         is_ecn_on: bool,
     ) -> Self {
         Self {
             sent: SentPackets::default(),
-            rtt: Rtt::new(initial_rtt),
+            rtt,
+            mtu,
+            has_fallen: false,
             reordering: Reordering::new(),
             ecn: EcnValidation::new(is_ecn_on),
             controller,
@@ -124,10 +131,11 @@ impl Recovery {
     pub(crate) fn on_new_path(
         &mut self,
         initial_rtt: Duration,
+        mtu: Mtu,
         controller: Box<dyn Algorithm>,
         is_ecn_on: bool,
     ) {
-        self.rtt = Rtt::new(initial_rtt);
+        (self.rtt, self.mtu) = (Rtt::new(initial_rtt), mtu);
         self.reordering = Reordering::new();
         self.controller = controller;
         self.ecn.on_path_change(is_ecn_on);

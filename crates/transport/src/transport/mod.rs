@@ -10,10 +10,12 @@ use crate::{
     ack_policy::{AckPolicy, AckWait},
     fates::Fates,
     frame::Violation,
+    mtu::Mtu,
     pacer::Pacer,
     protection::Protection,
     received::Received,
     recovery::{Recovery, RecoveryCounts},
+    rtt::Rtt,
     seal::{HEADER_LEN, OpenError, TAG_LEN},
     skipped::SkippedNumbers,
 };
@@ -31,8 +33,12 @@ pub struct Config {
     /// The largest packet in bytes of UDP payload: that of the QUIC connection. One below [`PACKET_SIZE_MIN`] becomes
     /// it.
     pub packet_size: u16,
+    /// The smallest packet size that the path is known to carry, in bytes of UDP payload, at least [`PACKET_SIZE_MIN`].
+    pub packet_size_min: u16,
     /// The RTT until there is a sample: that of the QUIC connection, or 333 ms (RFC 9002 §6.2.2, `kInitialRtt`).
     pub initial_rtt: Duration,
+    /// The smallest RTT that the QUIC connection has seen on the first path. `None`: it has no sample.
+    pub min_rtt: Option<Duration>,
     /// Whether packets get ECN marks, as long as the path and the peer can do with them.
     pub has_ecn: bool,
     /// How long acknowledgements wait. `None`: every second packet is acknowledged at once, and each 16th while packets
@@ -125,7 +131,6 @@ pub struct Counts {
 pub struct Transport<P> {
     protection: P,
     config: Config,
-    packet_size: usize,
     recovery: Recovery,
     received: Received,
     ack_policy: AckPolicy,
@@ -138,6 +143,12 @@ pub struct Transport<P> {
     counts: Counts,
 }
 
+impl Config {
+    fn mtu(&self, packet_size: u16) -> Mtu {
+        Mtu::new(self.packet_size_min.max(PACKET_SIZE_MIN), packet_size)
+    }
+}
+
 impl<P: Protection> Transport<P> {
     /// Starts on a path, with the congestion controller of that path. Both ends start with packet number 0.
     pub fn new(
@@ -146,11 +157,13 @@ impl<P: Protection> Transport<P> {
         controller: Box<dyn Algorithm>,
         now: Instant,
     ) -> Self {
-        let packet_size = config.packet_size.max(PACKET_SIZE_MIN);
-        let recovery = Recovery::new(now, config.initial_rtt, controller, config.has_ecn);
+        let smoothed = config.initial_rtt;
+        let rtt = config.min_rtt.map_or(Rtt::new(smoothed), |min| Rtt::known(smoothed, min));
+        let mtu = config.mtu(config.packet_size);
+        let packet_size = mtu.size();
+        let recovery = Recovery::new(now, rtt, mtu, controller, config.has_ecn);
         Self {
             protection,
-            packet_size: packet_size.into(),
             recovery,
             received: Received::new(now),
             ack_policy: AckPolicy::new(config.ack_wait),
@@ -196,8 +209,10 @@ impl<P: Protection> Transport<P> {
     /// [RFC 9000 §9.4]: https://www.rfc-editor.org/rfc/rfc9000#section-9.4
     pub fn on_new_path(&mut self, now: Instant, controller: Box<dyn Algorithm>) {
         if self.closed.is_none() {
-            self.recovery.on_new_path(self.config.initial_rtt, controller, self.config.has_ecn);
-            self.pacer = Pacer::new(now, self.packet_size as u64);
+            let mtu = self.config.mtu(self.config.packet_size);
+            self.pacer = Pacer::new(now, mtu.size().into());
+            let Config { initial_rtt, has_ecn, .. } = self.config;
+            self.recovery.on_new_path(initial_rtt, mtu, controller, has_ecn);
         }
     }
 
@@ -208,18 +223,33 @@ impl<P: Protection> Transport<P> {
         }
     }
 
-    /// The largest packet is another one, in bytes of UDP payload. One below [`PACKET_SIZE_MIN`] becomes it.
+    /// The QUIC connection has found another largest packet, in bytes of UDP payload. One below
+    /// [`Config::packet_size_min`] becomes that.
     pub fn set_packet_size(&mut self, packet_size: u16) {
-        let packet_size = packet_size.max(PACKET_SIZE_MIN);
-        if usize::from(packet_size) != self.packet_size {
-            self.packet_size = packet_size.into();
-            self.recovery.controller.on_mtu_update(ByteCount::new(packet_size.into()));
+        if packet_size != self.config.packet_size {
+            self.config.packet_size = packet_size;
+            let before = self.packet_size();
+            self.recovery.mtu.set_most(packet_size);
+            self.note_packet_size(before);
         }
     }
 
+    /// Tells the controller of another packet size.
+    fn note_packet_size(&mut self, before: usize) {
+        let size = self.packet_size();
+        if size != before {
+            self.recovery.controller.on_mtu_update(ByteCount::new(size as u64));
+        }
+    }
+
+    /// The largest packet in bytes of UDP payload.
+    pub fn packet_size(&self) -> usize {
+        self.recovery.mtu.size().into()
+    }
+
     /// The largest datagram in bytes that fits a packet.
-    pub const fn datagram_max(&self) -> usize {
-        self.packet_size - HEADER_LEN - TAG_LEN - 1
+    pub fn datagram_max(&self) -> usize {
+        self.packet_size() - HEADER_LEN - TAG_LEN - 1
     }
 
     /// Ends the transport. What is in flight is lost.

@@ -80,11 +80,19 @@ impl<P: Protection> Transport<P> {
             self.close(CloseReason::Exhausted, source);
             return None;
         }
+        if std::mem::take(&mut self.recovery.has_fallen) {
+            self.note_packet_size(0);
+        }
         let start = out.len();
         let marks = self.recovery.ecn.marks();
         let mut allowance = self.allowance(now, source.is_empty());
+        if allowance.budget > 0
+            && let Some(size) = self.probe_size(now, &allowance)
+        {
+            return Some(self.send_probe_of_size(now, size, marks, out, source));
+        }
         let max_segments = max_segments.min(self.send_quantum());
-        let (mut segment_size, mut segments) = (self.packet_size, 0);
+        let (mut segment_size, mut segments) = (self.packet_size(), 0);
         while segments < max_segments {
             self.skip_number(now);
             let is_first = segments == 0;
@@ -109,7 +117,7 @@ impl<P: Protection> Transport<P> {
 
     fn allowance(&mut self, now: Instant, is_empty: bool) -> Allowance {
         let window = self.recovery.controller.congestion_window().get();
-        let has_window = self.recovery.bytes_in_flight + self.packet_size as u64 <= window;
+        let has_window = self.recovery.bytes_in_flight + self.packet_size() as u64 <= window;
         self.recovery.is_app_limited = has_window && is_empty;
         // Without a place in the window, or without a datagram, no timer is needed for pacing.
         if is_empty || !has_window {
@@ -120,15 +128,44 @@ impl<P: Protection> Transport<P> {
             rate: self.recovery.controller.pacing_rate(),
             window,
             smoothed_rtt: self.recovery.rtt.smoothed,
-            packet_size: self.packet_size as u64,
+            packet_size: self.packet_size() as u64,
         };
         Allowance { budget: self.pacer.budget(now, &pace), window }
+    }
+
+    /// The size of a probe that is to leave now.
+    fn probe_size(&self, now: Instant, allowance: &Allowance) -> Option<u16> {
+        let size = self.recovery.mtu.probe(now)?;
+        let has_window = self.recovery.bytes_in_flight + u64::from(size) <= allowance.window;
+        (has_window && self.recovery.sent.has_room()).then_some(size)
+    }
+
+    /// Sends a probe for the size of packets: PING and PADDING ([RFC 9000 §14.4]).
+    ///
+    /// [RFC 9000 §14.4]: https://www.rfc-editor.org/rfc/rfc9000#section-14.4
+    fn send_probe_of_size<S: Source>(
+        &mut self,
+        now: Instant,
+        size: u16,
+        marks: bool,
+        out: &mut Vec<u8>,
+        source: &mut S,
+    ) -> Transmit {
+        self.skip_number(now);
+        let mut packet = self.begin(self.packet_size(), out);
+        packet.end = packet.start + usize::from(size) - TAG_LEN;
+        packet.has_ping = true;
+        out.push(PING);
+        out.resize(packet.end, PADDING);
+        self.recovery.mtu.on_probe_sent(packet.number);
+        let size = self.finish(now, &packet, marks, out, source);
+        Transmit { size, segment_size: size, ecn: marks.then_some(Ecn::Ect0) }
     }
 
     /// How many packets the controller lets leave together.
     fn send_quantum(&self) -> usize {
         let quantum = self.recovery.controller.send_quantum().map_or(u64::MAX, ByteCount::get);
-        usize::try_from(quantum / self.packet_size as u64).unwrap_or(usize::MAX).max(1)
+        usize::try_from(quantum / self.packet_size() as u64).unwrap_or(usize::MAX).max(1)
     }
 
     fn skip_number(&mut self, now: Instant) {
@@ -141,7 +178,7 @@ impl<P: Protection> Transport<P> {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LEN]);
         let number = self.recovery.sent.next_number();
-        let end = start + size.min(self.packet_size) - TAG_LEN;
+        let end = start + size.min(self.packet_size()) - TAG_LEN;
         Begun { number, start, end, ack_len: 0, has_ping: false, tags: 0, is_ended: false }
     }
 
@@ -158,14 +195,16 @@ impl<P: Protection> Transport<P> {
         let is_probe = self.recovery.probes > 0;
         let bytes_in_flight = self.recovery.bytes_in_flight;
         let is_open = allowance.budget > 0
-            && bytes_in_flight + self.packet_size as u64 <= allowance.window
+            && bytes_in_flight + self.packet_size() as u64 <= allowance.window
             && self.recovery.sent.has_room();
         let has_news = self.ack_policy.has_news();
         let payload_start = out.len();
         if has_news && is_first && (is_open || is_probe) {
             self.write_ack(now, &mut packet, out);
         }
-        if is_open || is_probe {
+        // Of two probes the first is small. It shows that the path is there, if it has become too narrow for datagrams.
+        let is_small = self.recovery.probes > 1 || self.recovery.mtu.is_suspect();
+        if is_open || is_probe && !is_small {
             self.write_datagrams(&mut packet, out, source);
             if packet.tags == 0 && packet.ack_len > 0 {
                 // A full datagram has no room beside an acknowledgement.

@@ -30,7 +30,9 @@ impl Victim {
         let now = Instant::now();
         let config = Config {
             packet_size: 1200,
+            packet_size_min: 1200,
             initial_rtt: Duration::from_millis(100),
+            min_rtt: None,
             has_ecn: true,
             ack_wait: None,
             seed: 7,

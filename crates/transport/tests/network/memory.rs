@@ -49,7 +49,9 @@ fn sealed_ends(controller: ControllerName, now: Instant) -> [Transport<Sealed>; 
         let opener = Opener::new(Secret::new(&of_peer));
         let config = Config {
             packet_size: 1252,
+            packet_size_min: 1200,
             initial_rtt: Duration::from_millis(10),
+            min_rtt: None,
             has_ecn: true,
             ack_wait: None,
             seed: 1,

@@ -94,7 +94,9 @@ impl World {
         let ends = ends.map(|(load, link)| {
             let config = Config {
                 packet_size: 1252,
+                packet_size_min: 1200,
                 initial_rtt: Duration::from_millis(333),
+                min_rtt: None,
                 has_ecn: true,
                 ack_wait: None,
                 seed,

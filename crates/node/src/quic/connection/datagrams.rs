@@ -21,14 +21,14 @@ use crate::{
 
 impl Connection {
     /// Lets the peer be asked for a sealed transport. `chosen`: the ID at which this end receives, and a number that the
-    /// peer cannot guess.
+    /// peer cannot guess. `settings`: whether packets get ECN marks, and the size that every path carries, in bytes.
     pub(in crate::quic) fn offer_sealed(
         &mut self,
         chosen: (SealedId, u64),
         acks: Option<AckPolicy>,
-        has_ecn: bool,
+        settings: (bool, u16),
     ) {
-        self.sealed = Some(SealedTransport::new(chosen, self.is_client, acks, has_ecn));
+        self.sealed = Some(SealedTransport::new(chosen, self.is_client, acks, settings));
     }
 
     /// The ID that a client offers to its server for a sealed transport. `None`: there can be none, or both have agreed
@@ -56,7 +56,10 @@ impl Connection {
             secrets: secrets.ok()?,
             control,
             packet_size: self.inner.current_mtu(),
-            smoothed_rtt: self.inner.rtt(PathId::ZERO).unwrap_or_default(),
+            rtt: (
+                self.inner.rtt(PathId::ZERO).unwrap_or_default(),
+                self.hooks.deliveries.min_rtt(),
+            ),
             layer: self.hooks.observer.lock().layer(),
         });
         Some(sealed.id())

@@ -178,7 +178,7 @@ impl Crowd {
         let client = self.clients.get_mut(&address).unwrap();
         while client.poll_event().is_some() {}
         let id = *client.slots.first_key_value().unwrap().0;
-        client.connection(id).unwrap().inner().ping();
+        client.connection(id).unwrap().ping();
         for packet in super::transmit(client, self.now) {
             self.to_server(address, &packet);
         }

@@ -1,11 +1,15 @@
-//! A bound on what reports cost: at most one per cent of each direction of a tunnel.
+//! A bound on what reports cost: at most one per cent of the direction to the client, and one in forty bytes of the
+//! direction from it.
 
 use std::time::{Duration, Instant};
 
 use tandem_units::{ByteCount, Rate};
 
-/// One of this many bytes that a direction can carry may belong to reports.
-const SHARE: i64 = 100;
+/// One of this many bytes that the direction to the client can carry may belong to reports.
+const SHARE_TO_CLIENT: i64 = 100;
+
+/// The same from the client, in bytes that have come. During a download they are acknowledgements, and few.
+const SHARE_FROM_CLIENT: i64 = 40;
 
 /// Reports that may be sent at once, before the direction has carried anything.
 const BURST: i64 = 16;
@@ -45,8 +49,8 @@ pub(super) struct ReportBudget {
 impl ReportBudget {
     pub(super) const fn new() -> Self {
         Self {
-            to_client: Credit::new(TO_CLIENT),
-            from_client: Credit::new(FROM_CLIENT),
+            to_client: Credit::new(TO_CLIENT * SHARE_TO_CLIENT),
+            from_client: Credit::new(FROM_CLIENT * SHARE_FROM_CLIENT),
             peak: Peak::new(),
             earned: None,
         }
@@ -85,9 +89,8 @@ struct Credit {
 }
 
 impl Credit {
-    /// The credit for a burst of reports of this cost in bytes.
-    const fn new(cost: i64) -> Self {
-        let price = cost * SHARE;
+    /// The credit for a burst of reports of this price.
+    const fn new(price: i64) -> Self {
         Self { bytes: BURST * price, price }
     }
 
