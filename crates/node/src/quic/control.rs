@@ -16,8 +16,14 @@ use tandem_units::{ByteCount, Rate};
 /// Either side may have so many packets in flight, whatever the other one has.
 const PACKETS_LEAST: u64 = 2;
 
-/// A side that shares the path with a busy one has at least this part of the pacing rate.
+/// Either side has at least this part of the window and of the pacing rate. Without it, a side that has filled the window
+/// would keep the other one from beginning.
 const SHARE_LEAST: u64 = 4;
+
+/// The part of the pacing rate that is left free while both sides send. An acknowledgement of one side may come just
+/// before one of the other side, so that an estimate of the bandwidth is too large by two packets in a round trip. Without
+/// a margin the queue of the bottleneck grows until the window is full.
+const MARGIN_PERCENT: u64 = 2;
 
 /// The controller of a connection. Clones share it.
 #[derive(Clone, Debug)]
@@ -226,8 +232,9 @@ impl Algorithm for OneSide {
     fn congestion_window(&self) -> ByteCount {
         let shared = self.control.lock();
         let other = shared.side(self.side.other()).in_flight;
-        let least = shared.max_datagram_size.get() * PACKETS_LEAST;
-        ByteCount::new(shared.algorithm.congestion_window().get().saturating_sub(other).max(least))
+        let window = shared.algorithm.congestion_window().get();
+        let least = (shared.max_datagram_size.get() * PACKETS_LEAST).max(window / SHARE_LEAST);
+        ByteCount::new(window.saturating_sub(other).max(least))
     }
 
     fn initial_window(&self) -> ByteCount {
@@ -242,13 +249,15 @@ impl Algorithm for OneSide {
         let shared = self.control.lock();
         let rate = shared.algorithm.pacing_rate()?;
         let other = shared.side(self.side.other());
-        if other.is_idle() {
+        if other.in_flight == 0 {
             return Some(rate);
         }
+        // What each side has in flight says which part of the rate it uses.
         let all = other.in_flight + shared.side(self.side).in_flight;
         let own = shared.side(self.side).in_flight.max(all / SHARE_LEAST);
-        let bps = u128::from(rate.bits_per_second()) * u128::from(own) / u128::from(all.max(1));
-        Rate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX)).or(Some(rate))
+        let rate = rate.bits_per_second() / 100 * (100 - MARGIN_PERCENT);
+        let bps = u128::from(rate) * u128::from(own) / u128::from(all.max(1));
+        Rate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX).max(1))
     }
 
     fn send_quantum(&self) -> Option<ByteCount> {

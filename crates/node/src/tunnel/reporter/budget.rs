@@ -1,5 +1,5 @@
-//! A bound on what reports cost: at most one per cent of the direction to the client, and one in forty bytes of the
-//! direction from it.
+//! A bound on what reports cost: at most one per cent of the direction to the client, and three of
+//! the direction from it.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tandem_units::{ByteCount, Rate};
 const SHARE_TO_CLIENT: i64 = 100;
 
 /// The same from the client, in bytes that have come. During a download they are acknowledgements, and few.
-const SHARE_FROM_CLIENT: i64 = 40;
+const SHARE_FROM_CLIENT: i64 = 33;
 
 /// Reports that may be sent at once, before the direction has carried anything.
 const BURST: i64 = 16;
@@ -212,7 +212,7 @@ mod tests {
             carried = rate.bytes_in(waited);
             budget.earn(begin + waited, rate, carried);
         }
-        let paid = 17 * u64::try_from(TO_CLIENT * SHARE).unwrap();
+        let paid = 17 * u64::try_from(TO_CLIENT * SHARE_TO_CLIENT).unwrap();
         assert!((paid..paid + 10_000).contains(&rate.bytes_in(waited).get()), "{waited:?}");
     }
 
