@@ -8,6 +8,7 @@ use tandem_node::{
     client::Choice,
     mode::{Agreement, Mode},
     node::FetchReport,
+    quic::DatagramTransport,
     stats::Traffic,
 };
 pub(crate) use tandem_server::admin::words::round;
@@ -75,6 +76,8 @@ pub(crate) struct Outcome {
 /// What was sent and received on one connection, without Initial packets.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ConnectionTraffic {
+    /// What carries the datagrams of a tunnel: sealed, the transport beside the connection, or quic, DATAGRAM frames.
+    transport: DatagramTransport,
     /// Smoothed RTT at the end.
     rtt_ms: f64,
     /// What this client sent.
@@ -106,7 +109,8 @@ impl From<&Traffic> for SentTotals {
 impl From<&ConnectionStats> for ConnectionTraffic {
     fn from(connection: &ConnectionStats) -> Self {
         let rtt_ms = milliseconds(connection.smoothed_rtt);
-        Self { rtt_ms, sent: (&connection.sent).into(), received: (&connection.received).into() }
+        let (sent, received) = ((&connection.sent).into(), (&connection.received).into());
+        Self { transport: connection.datagrams, rtt_ms, sent, received }
     }
 }
 

@@ -17,6 +17,8 @@ use crate::{
 pub struct Stats {
     /// QUIC connections whose handshake completed.
     pub connections: u64,
+    /// Connections whose datagrams travel in the sealed transport, because both ends agreed on it. Of proxies.
+    pub sealed_transports: u64,
     /// QUIC connections that are open at present.
     pub connections_open: u64,
     /// Connections that were closed because the peer violated HTTP/3 or QUIC.

@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 use tandem_congestion::{Bbr1Config, ControllerConfig, ControllerName, TeccConfig};
 use tandem_files::setting::{Setting, Within};
-use tandem_node::quic::{AckPolicy, LossDetection, Mtu, QlogFiles, Transport};
+use tandem_node::quic::{AckPolicy, DatagramTransport, LossDetection, Mtu, QlogFiles, Transport};
 use tandem_units::Ratio;
 
 use crate::{pause::PauseSetting, process::qlog::QlogDir};
@@ -72,6 +72,9 @@ pub struct TransportSetup {
     /// The packets that end the wait. `None`: as is usual for the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ack_threshold: Option<Within<AckThreshold>>,
+    /// What carries the datagrams of tunnels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<DatagramTransport>,
     /// Whether packets gather before they are handled.
     pub pause: PauseSetting,
     /// An existing folder for qlog files.
@@ -120,6 +123,7 @@ impl TransportSetup {
             tecc_config: usual.tecc,
             ack_delay: None,
             ack_threshold: None,
+            transport: None,
             pause: PauseSetting::default(),
             qlog_dir: None,
         }
@@ -160,6 +164,7 @@ impl TransportSetup {
             mtu,
             loss_detection: LossDetection::of_origin(self.controller),
             acks: self.acks(work),
+            datagrams: self.transport.unwrap_or_default(),
             qlog: qlog.map(|files| Arc::new(files) as Arc<dyn QlogFiles>),
             ..Transport::default()
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_files::setting::{Setting, Within};
-use tandem_node::quic::AckPolicy;
+use tandem_node::quic::{AckPolicy, DatagramTransport};
 use tandem_server::{
     files::FileError,
     pause::PauseSetting,
@@ -59,6 +59,12 @@ pub(crate) struct TransportSettings {
     )]
     pub ack_threshold: Option<Within<AckThreshold>>,
 
+    /// What carries the datagrams of a tunnel: sealed, packets beside its connection with acknowledgements of their own,
+    /// if the other end agrees, or quic, the connection itself. [default: sealed, with the controllers bbr1,
+    /// bbr1-tunnel, newreno and off]
+    #[arg(long, value_name = "NAME", env = "TANDEM_TRANSPORT")]
+    pub transport: Option<DatagramTransport>,
+
     /// Time for which packets gather before they are handled, while they come faster than that: auto, off, or
     /// 10us to 1ms. It saves CPU time at high rates, and delays packets by half of it on average
     #[arg(long, value_name = "TIME", env = "TANDEM_PAUSE")]
@@ -111,6 +117,7 @@ fn check(
         up_gain_percent,
         ack_delay,
         ack_threshold,
+        transport,
         pause,
         qlog_dir,
     } = settings;
@@ -143,6 +150,7 @@ fn check(
         tecc_config,
         ack_delay,
         ack_threshold,
+        transport,
         pause: pause.unwrap_or_default(),
         qlog_dir,
     })

@@ -47,6 +47,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         &[
             "origin_controller",
             "tunnel_controller",
+            "tunnel_datagrams",
             "initial_window",
             "tunnel_initial_window",
             "tunnel_up_gain_percent",

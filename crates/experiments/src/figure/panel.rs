@@ -292,13 +292,14 @@ pub(super) fn value(record: &RunRecord, key: &str) -> (f64, String) {
 type Line = (Mode, Option<String>);
 
 /// Parameters of a mode's tunnel. Modes that are compared may differ in these.
-const OF_MODES: [&str; 8] = [
+const OF_MODES: [&str; 9] = [
     "ack_delay",
     "ack_threshold",
     "beyond",
     "resequence",
     "tecc",
     "tunnel_controller",
+    "tunnel_datagrams",
     "tunnel_initial_window",
     "tunnel_up_gain_percent",
 ];

@@ -9,6 +9,7 @@ use tandem_netem::{LossAt, LossModel, QueueConfig, QueueLimit};
 use tandem_node::{
     client::Order,
     mode::{Mode, TunnelMode},
+    quic::DatagramTransport,
 };
 use tandem_units::{ByteCount, HumanDuration, Rate, Ratio};
 
@@ -234,6 +235,10 @@ parameters! {
         /// newreno, cubic, bbr3 or off.
         "NAME" tunnel_controller: ControllerName = ControllerName::Bbr1Tunnel;
 
+        /// What carries the datagrams of tunnels: sealed, the transport beside the connection, with the controllers that
+        /// it can have; or quic, DATAGRAM frames.
+        "NAME" tunnel_datagrams: DatagramTransport = DatagramTransport::default();
+
         /// Initial window of origin and tunnels, in full packets; an origin of mode mft-tuned, mft+
         /// or rmdt+ has at least 32
         initial_window: u64 = 10, from 2 to 1000;
@@ -365,8 +370,8 @@ pub(crate) fn heeds(mode: Mode, key: &str) -> bool {
         "tecc" | "feedback_interval" => mode.has_feedback(),
         "origin_controller" => mode.origin_controller().is_none(),
         "group_streams" => mode == Mode::Msgt,
-        "tunnel_controller" | "proxies" | "local_program" | "ack_delay" | "ack_threshold"
-        | "beyond" => mode.has_tunnel(),
+        "tunnel_controller" | "tunnel_datagrams" | "proxies" | "local_program" | "ack_delay"
+        | "ack_threshold" | "beyond" => mode.has_tunnel(),
         _ => true,
     }
 }

@@ -517,6 +517,7 @@ fn tunnel_transport(run: &Parameters) -> Transport {
     Transport {
         controller,
         mtu: Mtu::TUNNEL,
+        datagrams: run.tunnel_datagrams,
         acks: AckPolicy::TUNNEL.chosen(run.ack_delay, run.ack_threshold.map(to_u32)),
         ..Transport::default()
     }

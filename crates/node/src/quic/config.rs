@@ -12,6 +12,7 @@ use noq_proto::{
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use ring::hmac;
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use tandem_congestion::{ControllerConfig, ControllerName};
 use tandem_units::ByteCount;
 use tandem_wire::TunnelInfo;
@@ -120,7 +121,7 @@ pub struct Transport {
 }
 
 /// What carries the datagrams of a tunnel's connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, DeserializeFromStr, SerializeDisplay)]
 pub enum DatagramTransport {
     /// DATAGRAM frames of the connection (RFC 9221).
     Quic,

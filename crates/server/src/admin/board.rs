@@ -218,6 +218,7 @@ fn tunnel(status: &ConnectionStatus, interval: Duration) -> Tunnel {
         client: tunnel.as_ref().and_then(|it| it.client),
         udp_flows: tunnel.as_ref().map_or(0, |it| it.udp_flows),
         tcp_flows: tunnel.as_ref().map_or(0, |it| it.tcp_flows),
+        transport: stats.datagrams,
         rtt_s: round(stats.smoothed_rtt.as_secs_f64(), 1e6),
         to_client_mbps: round(mbps(*to_client_bytes, interval), 1e3),
         from_client_mbps: round(mbps(*from_client_bytes, interval), 1e3),

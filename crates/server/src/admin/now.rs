@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use serde::{Deserialize, Serialize};
+use tandem_node::quic::DatagramTransport;
 
 use super::RoleName;
 
@@ -125,6 +126,8 @@ pub struct Tunnel {
     pub udp_flows: usize,
     /// Open flows of TCP.
     pub tcp_flows: usize,
+    /// What carries the datagrams: `sealed`, the transport beside the connection, or `quic`, DATAGRAM frames.
+    pub transport: DatagramTransport,
     /// The smoothed RTT in seconds.
     pub rtt_s: f64,
     /// QUIC's rates, in both directions.

@@ -12,6 +12,7 @@ use tandem_wire::{
     CAPSULE_PROTOCOL_TRUE, CidCapsule, Code, RequestHead, ResponseHead, StrangerText, Template,
     TransportField, Urgency,
 };
+use tracing::debug;
 
 use super::{
     flow::{Carries, Flow, Request},
@@ -306,7 +307,8 @@ impl Hop {
             && let Some(mut carrier) = self.peer.carrier()
             && carrier.quic().sealed_offer().is_some()
         {
-            carrier.quic().agree_on_sealed(now, id);
+            let is_agreed = carrier.quic().agree_on_sealed(now, id).is_some();
+            debug!(authority = self.peer.settings.authority, is_agreed, "sealed transport granted");
         }
         self.send_capsules(stream);
         let more = self.tunnel.on_granted(stream, &head.headers, beside);

@@ -142,7 +142,12 @@ impl Proxy {
             let secrets = || connection.seal_secrets(id.1);
             if let Some(asked) = flow.beside.take() {
                 self.beside.grant(id, &asked, (path, secrets), &mut headers);
+                let is_new = connection.sealed_offer().is_some();
                 if let Some(own) = asked.sealed.and_then(|it| connection.agree_on_sealed(now, it)) {
+                    if is_new {
+                        self.stats.sealed_transports += 1;
+                        debug!(connection = id.0.0, "datagrams travel in the sealed transport");
+                    }
                     headers.insert(TRANSPORT, TransportField { id: own }.encode());
                 }
             }

@@ -185,6 +185,7 @@ fn hop(status: &HopStatus, (sent_mbps, received_mbps): (f64, f64)) -> ClientHop 
         proxy: status.authority.clone(),
         is_up: status.is_up,
         mode: status.agreement.map(|agreement| agreement.granted.to_string()),
+        transport: connection.datagrams,
         rtt_s: round(connection.smoothed_rtt.as_secs_f64(), 1e6),
         handshake_s: status.handshake.map(|it| round(it.as_secs_f64(), 1e6)),
         sent_mbps,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tandem_node::quic::DatagramTransport;
 
 /// A client at one time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -103,6 +104,8 @@ pub struct ClientHop {
     pub is_up: bool,
     /// The mode that the proxy granted; `null` if it has granted no flow of UDP payloads yet.
     pub mode: Option<String>,
+    /// What carries the datagrams: `sealed`, the transport beside the connection, or `quic`, DATAGRAM frames.
+    pub transport: DatagramTransport,
     /// The smoothed RTT.
     pub rtt_s: f64,
     /// The handshake; `null` if it is not complete.

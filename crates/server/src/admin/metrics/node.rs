@@ -50,6 +50,11 @@ fn of_connections(stats: &Stats) -> Vec<Family> {
             "QUIC connections that are open",
             stats.connections_open,
         ),
+        Family::counter(
+            "tandem_sealed_transports_total",
+            "Connections whose datagrams travel in the sealed transport",
+            stats.sealed_transports,
+        ),
         Family::counters(
             ("tandem_connections_broken_total", "cause"),
             "Connections that were closed because the peer violated QUIC or HTTP/3",
