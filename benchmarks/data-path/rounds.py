@@ -159,7 +159,7 @@ def unmarked(site, part, case, always_late):
         late = found.get("late") and case not in always_late
         if not late and not found.get("busy"):
             return found
-    if late:
+    if late and not found["busy"]:
         always_late.append(case)
     return found
 
