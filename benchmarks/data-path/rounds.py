@@ -13,6 +13,8 @@ import report
 
 BUSY_LIMIT = 0.2  # of a CPU, for other programs; interrupts of idle CPUs are up to 0.09 of it
 AGAIN = 2  # times that a run is made again if it is marked
+CALM = 90  # seconds for which such a run waits at most until other programs let it
+LOOK = 0.5  # seconds
 
 
 class Part:
@@ -159,9 +161,20 @@ def unmarked(site, part, case, always_late):
         late = found.get("late") and case not in always_late
         if not late and not found.get("busy"):
             return found
+        if found["busy"] and again < AGAIN:
+            wait_for_calm()
     if late and not found["busy"]:
         always_late.append(case)
     return found
+
+
+def wait_for_calm():
+    end = time.monotonic() + CALM
+    while time.monotonic() < end:
+        others = OtherWork()
+        time.sleep(LOOK)
+        if others.share() <= BUSY_LIMIT:
+            return
 
 
 class Site:
