@@ -11,7 +11,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-START_TIMEOUT = 90  # seconds; 10,000 connections take a third of it
+START_TIMEOUT = 180  # seconds; 10,000 connections take a third of it
 
 
 def stop(processes):

@@ -66,6 +66,12 @@ class Packets(Part):
         in_focus = case is IDLE or all(case[name] in them for name, them in FOCUS.items())
         return in_focus or not (contestant.parts and self.designed)
 
+    def is_harder(self, case, other):
+        if case is IDLE or case["rate"] <= other["rate"]:
+            return False
+        alike = all(case[name] == other[name] for name in ("burst", "direction"))
+        return alike and case["flows"] >= other["flows"] and by_size(case) >= by_size(other)
+
     def seconds(self, contestant, case):
         return (0 if case is IDLE else self.duration + OVERHEAD) + ECHO_SECONDS
 
@@ -80,6 +86,10 @@ class Packets(Part):
         if tunnel.contestant is bed.QUICHE:
             del answer["client_ns"]
         return answer
+
+
+def by_size(case):
+    return bed.TOO_LARGE if case["bytes"] == LARGEST else case["bytes"]
 
 
 def carry(tunnel, case, seconds):

@@ -16,7 +16,7 @@ MEASURED = [
     "near_s_per_gb", "far_s_per_gb",
     "start_bytes", "connection_bytes", "flow_bytes",
 ]  # fmt: skip
-CIRCUMSTANCES = ["others_cpus", "busy", "again", "failed"]
+CIRCUMSTANCES = ["others_cpus", "busy", "again", "skipped", "failed"]
 LOSS_LIMIT = 0.5  # percent
 SLOWEST = 0.95  # of the rate that was asked for
 
@@ -55,6 +55,9 @@ def marks(rows):
         marked = values(rows, mark)
         if sum(marked):
             found.append(f"{mark} {sum(marked):.0f} of {len(marked)}")
+    not_asked = values(rows, "skipped")
+    if not_asked:
+        found.append(f"not asked {len(not_asked)} of {len(rows)}, because late at {min(not_asked):.0f}/s")
     return ", ".join(found)
 
 

@@ -13,6 +13,8 @@ import report
 
 BUSY_LIMIT = 0.2  # of a CPU, for other programs; interrupts of idle CPUs are up to 0.09 of it
 AGAIN = 2  # times that a run is made again if it is marked
+CALM = 90  # seconds for which such a run waits at most until other programs let it
+LOOK = 0.5  # seconds
 
 
 class Part:
@@ -42,6 +44,10 @@ class Part:
     def run(self, site, case):
         raise NotImplementedError
 
+    def is_harder(self, case, other):
+        """Whether it is of no use to measure a case, because a contestant was too slow for the other one."""
+        return False
+
     def cost(self, contestant, case):
         """With its share of the startup."""
         return self.seconds(contestant, case) + self.startup / len(self.cases)
@@ -64,7 +70,7 @@ class Results:
         self.writer.writeheader()
         self.begin = time.monotonic()
         self.done, self.done_seconds, self.failed = 0, 0.0, 0
-        self.always_late = []
+        self.always_late = {}  # the cases in which a contestant was late each time
 
     def write(self, row, seconds):
         self.writer.writerow(row | {"order": self.names.index(row["contestant"])})
@@ -119,7 +125,8 @@ def one_round(number, parts, contestants, results):
             if part.has(one, case):
                 row = {"part": part.name, "round": number, "contestant": one.name}
                 row |= {"load_average": round(os.getloadavg()[0], 2)} | case
-                results.write(row | unmarked(site, part, case, results.always_late), part.cost(one, case))
+                late = results.always_late.setdefault((part, one.name), [])
+                results.write(row | (skipped(one, part, case, late) or unmarked(site, part, case, late)), part.cost(one, case))
 
         if not parts[0].lasting:
             for one, site in rotated(sites, number):
@@ -138,18 +145,36 @@ def rotated(sites, first):
     return sites[first:] + sites[:first]
 
 
+def skipped(contestant, part, case, always_late):
+    """What is known without a run: a peer that was late at a lower rate."""
+    for other in always_late:
+        if not contestant.is_tandem and part.is_harder(case, other):
+            return {"skipped": other["rate"]}
+    return None
+
+
 def unmarked(site, part, case, always_late):
     """Makes a run again that other programs have disturbed, or whose generator was late. Adds those that are late each time, which
     is the nature of some contestants, to a list, and does not make them again in later rounds."""
-    key = (part, site.contestant.name, case)
     for again in range(AGAIN + 1):
         found = site.measured(part, case) | {"again": again}
-        late = found.get("late") and key not in always_late
+        late = found.get("late") and case not in always_late
         if not late and not found.get("busy"):
             return found
-    if late:
-        always_late.append(key)
+        if found["busy"] and again < AGAIN:
+            wait_for_calm()
+    if late and not found["busy"]:
+        always_late.append(case)
     return found
+
+
+def wait_for_calm():
+    end = time.monotonic() + CALM
+    while time.monotonic() < end:
+        others = OtherWork()
+        time.sleep(LOOK)
+        if others.share() <= BUSY_LIMIT:
+            return
 
 
 class Site:

@@ -9,13 +9,13 @@
 //! - while one side alone, the tunnels or the targets, would wake it more often than such a program could,
 //! - while a wake without a pause brings few packets, which every 16th wait finds out, and
 //! - while no flow is there that its user has called urgent, because a packet and its answer pass four threads.
+//!
+//! The tools of the benchmark of the data path compile this file, too, so that peers can pause by the same rule.
 
 use std::{
     ops::RangeInclusive,
     time::{Duration, Instant},
 };
-
-use tandem_node::node::SocketId;
 
 /// Whether, and for how long, a driver lets packets gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +69,10 @@ enum Side {
 /// Decides about pauses.
 pub(crate) struct Pauses {
     length: Option<Duration>,
-    main: Option<SocketId>,
+    /// The number of the main socket.
+    main: Option<u64>,
     /// The socket of the others that had packets last.
-    newest_other: Option<SocketId>,
+    newest_other: Option<u64>,
     /// The packets of the main socket, and of all others, in this window.
     count: Counts,
     began: Instant,
@@ -142,7 +143,7 @@ impl Pauses {
     }
 
     /// Notes how many datagrams have come from a socket.
-    pub(crate) fn on_received(&mut self, socket: SocketId, datagrams: u64) {
+    pub(crate) fn on_received(&mut self, socket: u64, datagrams: u64) {
         let main = *self.main.get_or_insert(socket);
         let side = if socket == main { Side::Main } else { Side::Others };
         self.count.add(side, datagrams);
@@ -219,12 +220,12 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    const TUNNEL: SocketId = SocketId(1);
+    const TUNNEL: u64 = 1;
     const LENGTH: Duration = Duration::from_micros(100);
 
     /// Packets of a socket: how long after each other, and how many at once.
     struct Arrivals {
-        socket: SocketId,
+        socket: u64,
         every: Duration,
         at_once: u64,
         next: Duration,
@@ -232,7 +233,7 @@ mod tests {
 
     fn arrivals(socket: u64, every: u64, at_once: u64) -> Arrivals {
         let every = Duration::from_micros(every);
-        Arrivals { socket: SocketId(socket), every, at_once, next: every }
+        Arrivals { socket, every, at_once, next: every }
     }
 
     /// Plays a second, of which the first half warms up. Returns how many pauses and how many other waits there are in

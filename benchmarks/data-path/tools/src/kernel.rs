@@ -21,12 +21,6 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     checked(result).map(|_| ())
 }
 
-/// Lets this thread sleep exactly, and not 50 µs longer.
-pub fn exact_timers() -> io::Result<()> {
-    // SAFETY: the call has numbers only.
-    checked(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) }).map(|_| ())
-}
-
 /// The CPU time of all threads of a process, also of those that have ended. It is the sum of what their `schedstat` in
 /// `/proc` says.
 pub fn cpu_nanos(pid: i32) -> io::Result<u64> {

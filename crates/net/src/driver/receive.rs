@@ -44,7 +44,7 @@ impl<N: Node, A: Application<N>> Driver<'_, N, A> {
                         Handed::Dropped => dropped += 1,
                     }
                 });
-            self.pauses.on_received(id, self.stats.datagrams_received - before);
+            self.pauses.on_received(id.0, self.stats.datagrams_received - before);
             self.stats.handed_over += over;
             self.stats.dropped_hand_over += dropped;
             if let Drained::Failed(error) = drained {

@@ -90,19 +90,30 @@ struct Local {
 type Receivers = Arc<Mutex<BTreeMap<Vec<u8>, (Arc<Local>, SocketAddr)>>>;
 
 async fn carry(proxy: &Proxy, connections: usize, listen: &[&str]) -> Result<()> {
-    let mut tunnels = Vec::new();
-    for tunnel in proxy.connect_all(connections).await? {
+    let mut locals = Vec::new();
+    for (number, words) in listen.iter().enumerate() {
+        let (listen, target) = words.split_once('=').context("no target")?;
+        let socket = UdpSocket::from_std(socket(listen.parse()?)?.into())?;
+        locals.push(Local { socket, number: number as u64, target: target.parse()? });
+    }
+    let first = locals.first().context("no local port")?;
+    let tls = proxy.verifier.config(proxy.protocol, Resumption::disabled());
+    let (mut tunnels, mut flows) = (Vec::new(), Vec::new());
+    for _ in 0..connections {
+        let tunnel = proxy.connect(&tls).await?;
+        // At once, as clients do: a proxy may close connections that ask for nothing.
+        let mut flow = tunnel.open(first.number, first.target).await?;
+        flow.answered().await?;
+        flows.push(flow);
         let receivers = Receivers::default();
         tokio::spawn(to_programs(tunnel.clone(), receivers.clone()));
         tunnels.push((tunnel, receivers));
     }
     let mut tasks = task::JoinSet::new();
-    for (number, words) in listen.iter().enumerate() {
-        let (listen, target) = words.split_once('=').context("no target")?;
-        let socket = UdpSocket::from_std(socket(listen.parse()?)?.into())?;
-        eprintln!("listening on {}", socket.local_addr()?);
-        let local = Local { socket, number: number as u64, target: target.parse()? };
-        tasks.spawn(from_programs(Arc::new(local), tunnels.clone()));
+    for local in locals {
+        eprintln!("listening on {}", local.socket.local_addr()?);
+        let open = std::mem::take(&mut flows); // the first local port has them
+        tasks.spawn(from_programs(Arc::new(local), tunnels.clone(), open));
     }
     tasks.join_next().await.context("no local port")??
 }
@@ -118,8 +129,13 @@ async fn to_programs(tunnel: Tunnel, receivers: Receivers) -> Result<()> {
     }
 }
 
-/// Opens a flow for each program. Tunnels get flows in turn.
-async fn from_programs(local: Arc<Local>, tunnels: Vec<(Tunnel, Receivers)>) -> Result<()> {
+/// Gives a flow to each program. Tunnels get flows in turn, of which the first ones are open.
+async fn from_programs(
+    local: Arc<Local>,
+    tunnels: Vec<(Tunnel, Receivers)>,
+    open: Vec<Flow>,
+) -> Result<()> {
+    let mut open = open.into_iter();
     let mut flows: BTreeMap<SocketAddr, (Tunnel, Flow)> = BTreeMap::new();
     let mut packet = [0; 2048];
     loop {
@@ -130,7 +146,10 @@ async fn from_programs(local: Arc<Local>, tunnels: Vec<(Tunnel, Receivers)>) -> 
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let (tunnel, receivers) = &tunnels[next];
-                let flow = tunnel.open(local.number, local.target).await?;
+                let flow = match open.next() {
+                    Some(flow) => flow,
+                    None => tunnel.open(local.number, local.target).await?,
+                };
                 let key = flow.prefix().to_vec();
                 receivers.lock().expect("no thread panics").insert(key, (local.clone(), source));
                 new.insert((tunnel.clone(), flow))

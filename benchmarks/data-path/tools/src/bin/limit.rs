@@ -194,7 +194,6 @@ impl Node {
         loop {
             pause::before_wait();
             let ready = self.poll.wait();
-            pause::after_wait();
             for socket in ready {
                 self.receive(socket, &mut memory)?;
             }
