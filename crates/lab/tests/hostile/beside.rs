@@ -39,7 +39,7 @@ pub(crate) fn packet(first: u8) -> Vec<u8> {
 
 /// Asks for a flow with a field about packets beside the connection. Returns its stream and the field of
 /// the answer.
-fn ask_with(bed: &mut Bed<Proxy>, name: &str, value: &str) -> (u64, String) {
+pub(crate) fn ask_with(bed: &mut Bed<Proxy>, name: &str, value: &str) -> (u64, String) {
     bed.peer().came = Some(Vec::new());
     let mut lines = connect_udp_lines(PATH);
     lines.push((name, value));
@@ -51,7 +51,7 @@ fn ask_with(bed: &mut Bed<Proxy>, name: &str, value: &str) -> (u64, String) {
 }
 
 /// Sends a packet beside the connection, and returns what came to the target.
-fn send_raw(bed: &mut Bed<Proxy>, packet: Vec<u8>) -> Vec<Bytes> {
+pub(crate) fn send_raw(bed: &mut Bed<Proxy>, packet: Vec<u8>) -> Vec<Bytes> {
     let before = bed.at_target().len();
     bed.peer().send_raw(packet);
     bed.run();
@@ -59,7 +59,7 @@ fn send_raw(bed: &mut Bed<Proxy>, packet: Vec<u8>) -> Vec<Bytes> {
 }
 
 /// The packets beside the connection that came with this ID.
-fn with_id<'a>(came: &'a [Bytes], id: &'a [u8]) -> impl Iterator<Item = &'a Bytes> {
+pub(crate) fn with_id<'a>(came: &'a [Bytes], id: &'a [u8]) -> impl Iterator<Item = &'a Bytes> {
     came.iter().filter(move |it| it.get(1..).is_some_and(|rest| rest.starts_with(id)))
 }
 

@@ -28,6 +28,7 @@ mod strangers;
 mod target;
 mod texts;
 mod tokens;
+mod transport;
 mod tunnels;
 mod uploads;
 mod users;

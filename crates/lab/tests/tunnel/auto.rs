@@ -1,5 +1,7 @@
 //! Tests of mode `auto`: the client chooses the order at its end of the tunnel by what it learns of the origin.
 
+use std::time::Duration;
+
 use tandem_congestion::ControllerName;
 use tandem_node::{
     client::{Choice, Order, Repair, TunnelMode},
@@ -32,15 +34,22 @@ fn the_order_is_that_which_suits_the_origin() {
         (ControllerName::Bbr1, Choice::Ordered),
         (ControllerName::Tecc, Choice::Window),
     ] {
-        let download = |mode| scenario(5, controller, mode).download();
-        let outcome = download(auto());
-        let report = outcome.result.as_ref().unwrap();
-        assert_eq!(report.choice, Some(choice), "{controller}");
-        let agreement = Agreement { asked: Mode::Auto, granted: Mode::Tecc, lesser: None };
-        assert_eq!(report.agreements, [agreement]);
-        let others = [rmdt(), tecc()].map(|mode| download(mode).report().completion);
-        let best = others.into_iter().min().unwrap();
-        let percent = report.completion.as_nanos() * 100 / best.as_nanos();
+        let mut completion = [Duration::ZERO; 3];
+        for seed in 5..8 {
+            let download = |mode| scenario(seed, controller, mode).download();
+            let outcome = download(auto());
+            let report = outcome.result.as_ref().unwrap();
+            assert_eq!(report.choice, Some(choice), "{controller}");
+            let agreement = Agreement { asked: Mode::Auto, granted: Mode::Tecc, lesser: None };
+            assert_eq!(report.agreements, [agreement]);
+            let others = [rmdt(), tecc()].map(|mode| download(mode).report().completion);
+            let [of_auto, of_rmdt, of_tecc] = &mut completion;
+            *of_auto += report.completion;
+            *of_rmdt += others[0];
+            *of_tecc += others[1];
+        }
+        let [of_auto, of_rmdt, of_tecc] = completion;
+        let percent = of_auto.as_nanos() * 100 / of_rmdt.min(of_tecc).as_nanos();
         assert!(percent <= 105, "{controller}: {percent} % of the better of rmdt and tecc");
     }
 }

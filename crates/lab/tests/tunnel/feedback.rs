@@ -110,7 +110,8 @@ fn reports_go_on_while_a_proxy_drains() {
     assert_eq!(seen.outcome.lost, []);
     seen.assert_nothing_odd();
     let (before, after) = seen.used();
-    assert!(after * 10 > before * 8, "{before} before, {after} after");
+    // The client passes on sixteen more in the beginning.
+    assert!(after * 10 > (before - 16) * 8 && after > 30, "{before} before, {after} after");
 }
 
 #[test]

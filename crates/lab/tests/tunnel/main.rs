@@ -11,6 +11,7 @@ mod round_trips;
 mod scenario;
 mod shared_address;
 mod sizes;
+mod transport;
 mod upload;
 
 use std::time::Duration;

@@ -16,7 +16,7 @@ use tandem_node::{
     limits::Limits,
     node::FetchReport,
     proxy::{Access, TargetPolicy},
-    quic::{LossDetection, Mtu, ResetSecret, Transport},
+    quic::{DatagramTransport, LossDetection, Mtu, ResetSecret, Transport},
     tls::KeyExchange,
 };
 use tandem_units::{ByteCount, Rate};
@@ -52,6 +52,8 @@ pub(crate) struct Scenario {
     pub(crate) uploads: bool,
     pub(crate) takes_uploads: bool,
     pub(crate) key_exchange: KeyExchange,
+    /// What carries datagrams, by the settings of the client and of the proxies.
+    pub(crate) datagrams: [DatagramTransport; 2],
 }
 
 /// A seed that a failing test prints, with the command that repeats it.
@@ -127,6 +129,7 @@ impl Scenario {
             uploads: false,
             takes_uploads: false,
             key_exchange: KeyExchange::Classical,
+            datagrams: [DatagramTransport::Sealed; 2],
         }
     }
 
@@ -253,7 +256,7 @@ impl Scenario {
     pub(crate) fn proxy_with(&self, tls: &TestCertificate, number: usize, own: Transport) -> Proxy {
         let Transport { controller, mtu, .. } = self.tunnel_transport();
         let config = ProxyConfig {
-            transport: Transport { controller, mtu, ..own },
+            transport: Transport { controller, mtu, datagrams: self.datagrams[1], ..own },
             access: Access::Anyone,
             policy: TargetPolicy::allowing(
                 ["10.0.0.0/8", "2001:db8::/32"].map(|prefix| prefix.parse().unwrap()).into(),
@@ -268,7 +271,8 @@ impl Scenario {
 
     fn tunnel_transport(&self) -> Transport {
         let controller = self.controller.into();
-        Transport { controller, mtu: Mtu::TUNNEL, ..Transport::default() }
+        let [datagrams, _] = self.datagrams;
+        Transport { controller, mtu: Mtu::TUNNEL, datagrams, ..Transport::default() }
     }
 
     /// The ideal time: two RTTs and the time at the bottleneck.

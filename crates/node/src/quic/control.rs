@@ -268,3 +268,151 @@ impl Algorithm for OneSide {
         self.control.lock().algorithm.bandwidth_estimate()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tandem_congestion::{CongestionSignal, ControllerName};
+
+    use super::*;
+
+    const PACKET: ByteCount = ByteCount::new(1200);
+
+    #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    /// Both sides of a connection with this controller, and the time at which it begins.
+    fn sides(name: ControllerName) -> (Control, [OneSide; 2], Instant) {
+        let now = start();
+        let control = Control::new(&name.into(), Feedback::default(), now).unwrap();
+        let one = |side| OneSide { side, control: control.clone() };
+        (control.clone(), [one(Side::Engine), one(Side::Sealed)], now)
+    }
+
+    fn send(side: &mut OneSide, now: Instant, numbers: std::ops::Range<u64>) {
+        for packet_number in numbers {
+            side.on_packet_sent(Sent { now, packet_number, bytes: PACKET });
+        }
+    }
+
+    fn ack(side: &mut OneSide, now: Instant, number: u64, left: u64, is_app_limited: bool) {
+        let rtt = Duration::from_millis(50);
+        side.on_ack(Ack {
+            now: now + rtt,
+            sent: now,
+            packet_number: number,
+            bytes: PACKET,
+            is_app_limited,
+            smoothed_rtt: rtt,
+            min_rtt: rtt,
+        });
+        side.on_acks_end(AcksEnd {
+            now: now + rtt,
+            bytes_in_flight: PACKET.saturating_mul(left),
+            is_app_limited,
+            largest_acked: Some(number),
+        });
+    }
+
+    #[test]
+    fn two_sides_have_one_window() {
+        let (control, [mut engine, mut sealed], now) = sides(ControllerName::NewReno);
+        let window = control.with(Algorithm::congestion_window);
+        assert_eq!((engine.congestion_window(), sealed.congestion_window()), (window, window));
+        send(&mut engine, now, 0..4);
+        assert_eq!(control.in_flight(), (4800, 0));
+        assert_eq!(sealed.congestion_window(), window - PACKET.saturating_mul(4));
+        assert_eq!(engine.congestion_window(), window, "what it has in flight is its own");
+        // One side fills the window, and the other one can still begin.
+        send(&mut sealed, now, 0..20);
+        assert_eq!(engine.congestion_window().get(), (window.get() / 4).max(2400));
+        ack(&mut sealed, now, 0, 19, false);
+        assert_eq!(control.in_flight(), (4800, 19 * 1200));
+        let lost = Lost { now, packet_number: 3, bytes: PACKET };
+        engine.on_packet_lost(lost);
+        assert_eq!(control.in_flight(), (3600, 19 * 1200));
+    }
+
+    #[test]
+    fn a_loss_of_one_side_makes_both_slower() {
+        for loses in [0, 1] {
+            let (control, mut sides, now) = sides(ControllerName::NewReno);
+            send(&mut sides[loses], now, 0..10);
+            let before = control.with(Algorithm::congestion_window);
+            sides[loses].on_congestion_event(CongestionEvent {
+                now: now + Duration::from_millis(50),
+                signal: CongestionSignal::Loss,
+                sent: now,
+                packet_number: 3,
+                lost: PACKET,
+            });
+            let after = control.with(Algorithm::congestion_window);
+            assert!(after < before, "side {loses}: {after} of {before}");
+            // The same moment on the other side is a part of the same event.
+            sides[1 - loses].on_congestion_event(CongestionEvent {
+                now: now + Duration::from_millis(51),
+                signal: CongestionSignal::Loss,
+                sent: now,
+                packet_number: 0,
+                lost: PACKET,
+            });
+            assert_eq!(control.with(Algorithm::congestion_window), after, "side {loses}");
+        }
+    }
+
+    #[test]
+    fn the_pacing_rate_is_divided_by_what_is_in_flight() {
+        let (control, [mut engine, mut sealed], now) = sides(ControllerName::Bbr1);
+        send(&mut engine, now, 0..1);
+        ack(&mut engine, now, 0, 0, true);
+        let all = control.with(Algorithm::pacing_rate).unwrap().bits_per_second();
+        let rate = |side: &OneSide| side.pacing_rate().unwrap().bits_per_second();
+        assert_eq!((rate(&engine), rate(&sealed)), (all, all), "nobody else sends");
+        send(&mut engine, now, 1..10);
+        send(&mut sealed, now, 0..1);
+        let parts = [rate(&engine), rate(&sealed)].map(|it| it * 100 / all);
+        assert!((86..=89).contains(&parts[0]) && (23..=25).contains(&parts[1]), "{parts:?}");
+        send(&mut sealed, now, 1..9);
+        let parts = [rate(&engine), rate(&sealed)].map(|it| it * 100 / all);
+        assert!(parts.iter().all(|it| (47..=50).contains(it)), "{parts:?}");
+    }
+
+    #[test]
+    fn a_connection_is_limited_by_its_application_if_both_sides_are() {
+        let (control, [mut engine, mut sealed], now) = sides(ControllerName::NewReno);
+        let limited = |control: &Control, side: Side, own| control.lock().is_app_limited(side, own);
+        assert!(limited(&control, Side::Engine, true));
+        send(&mut sealed, now, 0..4);
+        ack(&mut sealed, now, 0, 3, false);
+        assert!(!limited(&control, Side::Engine, true), "the other side is busy");
+        ack(&mut sealed, now, 1, 0, false);
+        assert!(limited(&control, Side::Engine, true), "the other side has nothing in flight");
+        send(&mut engine, now, 0..2);
+        assert!(!limited(&control, Side::Sealed, false));
+    }
+
+    #[test]
+    fn a_new_path_begins_anew_for_both_sides() {
+        let (control, [mut engine, mut sealed], now) = sides(ControllerName::NewReno);
+        send(&mut engine, now, 0..8);
+        send(&mut sealed, now, 0..2);
+        control.begin_path(now, PACKET);
+        let window = control.with(Algorithm::initial_window);
+        assert_eq!(control.with(Algorithm::congestion_window), window);
+        drop(control.for_sealed());
+        assert_eq!(control.in_flight(), (0, 0));
+        assert_eq!(sealed.congestion_window(), window);
+    }
+
+    #[test]
+    fn the_controllers_of_the_engine_cannot_be_shared() {
+        for name in ControllerName::ALL {
+            let control = Control::new(&name.into(), Feedback::default(), start());
+            let is_of_engine = matches!(name, ControllerName::Cubic | ControllerName::Bbr3);
+            assert_eq!(control.is_none(), is_of_engine, "{name}");
+        }
+    }
+}
