@@ -73,8 +73,7 @@ pub struct TransportSetup {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ack_threshold: Option<Within<AckThreshold>>,
     /// What carries the datagrams of tunnels.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub transport: Option<DatagramTransport>,
+    pub transport: DatagramTransport,
     /// Whether packets gather before they are handled.
     pub pause: PauseSetting,
     /// An existing folder for qlog files.
@@ -123,7 +122,7 @@ impl TransportSetup {
             tecc_config: usual.tecc,
             ack_delay: None,
             ack_threshold: None,
-            transport: None,
+            transport: DatagramTransport::default(),
             pause: PauseSetting::default(),
             qlog_dir: None,
         }
@@ -164,7 +163,7 @@ impl TransportSetup {
             mtu,
             loss_detection: LossDetection::of_origin(self.controller),
             acks: self.acks(work),
-            datagrams: self.transport.unwrap_or_default(),
+            datagrams: self.transport,
             qlog: qlog.map(|files| Arc::new(files) as Arc<dyn QlogFiles>),
             ..Transport::default()
         }

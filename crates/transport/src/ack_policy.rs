@@ -24,8 +24,8 @@ const START: u32 = 100;
 /// a lost one, its sender declares it lost (RFC 9002 §6.1.1).
 const AFTER_A_GAP: u32 = 4;
 
-/// How long acknowledgements wait, at any rate of packets. Inside a tunnel each of them is a datagram that must itself be
-/// acknowledged, so that they pile up along a chain.
+/// How long acknowledgements wait, at any rate of packets. Inside a tunnel each of them is a datagram that must itself
+/// be acknowledged, so that they pile up along a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckWait {
     /// The longest wait as a share of the smoothed RTT. `max_ack_delay` bounds it. 0: every second packet is

@@ -59,9 +59,8 @@ pub(crate) struct TransportSettings {
     )]
     pub ack_threshold: Option<Within<AckThreshold>>,
 
-    /// What carries the datagrams of a tunnel: sealed, packets beside its connection with acknowledgements of their own,
-    /// if the other end agrees, or quic, the connection itself. [default: sealed, with the controllers bbr1,
-    /// bbr1-tunnel, newreno and off]
+    /// What carries the datagrams of a tunnel: sealed, packets beside its connection with acknowledgements of their
+    /// own, if the other end agrees, or quic, the connection itself, as with the controllers cubic and bbr3
     #[arg(long, value_name = "NAME", env = "TANDEM_TRANSPORT")]
     pub transport: Option<DatagramTransport>,
 
@@ -150,7 +149,7 @@ fn check(
         tecc_config,
         ack_delay,
         ack_threshold,
-        transport,
+        transport: transport.unwrap_or_default(),
         pause: pause.unwrap_or_default(),
         qlog_dir,
     })

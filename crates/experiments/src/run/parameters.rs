@@ -235,8 +235,8 @@ parameters! {
         /// newreno, cubic, bbr3 or off.
         "NAME" tunnel_controller: ControllerName = ControllerName::Bbr1Tunnel;
 
-        /// What carries the datagrams of tunnels: sealed, the transport beside the connection, with the controllers that
-        /// it can have; or quic, DATAGRAM frames.
+        /// What carries the datagrams of tunnels: sealed, the transport beside the connection, with the controllers
+        /// that it can have; or quic, DATAGRAM frames.
         "NAME" tunnel_datagrams: DatagramTransport = DatagramTransport::default();
 
         /// Initial window of origin and tunnels, in full packets; an origin of mode mft-tuned, mft+

@@ -57,8 +57,8 @@ fn each_hop_costs_one_round_trip_and_the_origin_two() {
             let scenario = Scenario { key_exchange, ..scenario(proxies, mode) };
             let (took, least) = (until_response(&scenario), hops + 2 * to_origin);
             let case = format!("{mode:?}, {key_exchange:?}, {proxies} proxies");
-            // A report may reach the origin just before it answers. The first five packets then leave at the rate that the
-            // tunnel knows by then, and not together.
+            // A report may reach the origin just before it answers. The first five packets then leave at the rate that
+            // the tunnel knows by then, and not together.
             let most = if mode == tecc() { 20 * MS } else { 12 * MS };
             assert!(took < least + most, "{case}: {took:?} of {least:?}");
         }

@@ -77,8 +77,8 @@ pub(super) struct AckGate {
     unacknowledged: u64,
     /// Whether the connection may have something to send but acknowledgements.
     is_open: bool,
-    /// Whether the connection had nothing to send when it was asked last, and nothing has happened to it since. To ask it
-    /// costs as much as to send a packet.
+    /// Whether the connection had nothing to send when it was asked last, and nothing has happened to it since. To ask
+    /// it costs as much as to send a packet.
     is_quiet: bool,
     /// When the wait for more data ends.
     until: Option<Instant>,

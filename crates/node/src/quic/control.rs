@@ -16,13 +16,13 @@ use tandem_units::{ByteCount, Rate};
 /// Either side may have so many packets in flight, whatever the other one has.
 const PACKETS_LEAST: u64 = 2;
 
-/// Either side has at least this part of the window and of the pacing rate. Without it, a side that has filled the window
-/// would keep the other one from beginning.
+/// Either side has at least this part of the window and of the pacing rate. Without it, a side that has filled the
+/// window would keep the other one from beginning.
 const SHARE_LEAST: u64 = 4;
 
 /// The part of the pacing rate that is left free while both sides send. An acknowledgement of one side may come just
-/// before one of the other side, so that an estimate of the bandwidth is too large by two packets in a round trip. Without
-/// a margin the queue of the bottleneck grows until the window is full.
+/// before one of the other side, so that an estimate of the bandwidth is too large by two packets in a round trip.
+/// Without a margin the queue of the bottleneck grows until the window is full.
 const MARGIN_PERCENT: u64 = 2;
 
 /// The controller of a connection. Clones share it.

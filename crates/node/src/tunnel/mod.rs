@@ -247,8 +247,7 @@ impl<E: End> Tunnel<E> {
     ) -> Option<Arrival> {
         while let Some(arrived) = self.replayed.pop_front() {
             spare::give_back(&mut self.replayed);
-            let arrival = self.on_payload(now, carrier, arrived);
-            if arrival.is_some() {
+            if let arrival @ Some(_) = self.on_payload(now, carrier, arrived) {
                 return arrival;
             }
         }
@@ -260,8 +259,7 @@ impl<E: End> Tunnel<E> {
                 }
                 break;
             };
-            let arrival = self.on_datagram(now, carrier, data);
-            if arrival.is_some() {
+            if let arrival @ Some(_) = self.on_datagram(now, carrier, data) {
                 return arrival;
             }
         }
@@ -271,8 +269,7 @@ impl<E: End> Tunnel<E> {
                 self.readable.remove(stream);
                 continue;
             };
-            let arrival = self.on_stream(now, carrier, stream, read);
-            if arrival.is_some() {
+            if let arrival @ Some(_) = self.on_stream(now, carrier, stream, read) {
                 return arrival;
             }
         }

@@ -20,8 +20,9 @@ use crate::{
 };
 
 impl Connection {
-    /// Lets the peer be asked for a sealed transport. `chosen`: the ID at which this end receives, and a number that the
-    /// peer cannot guess. `settings`: whether packets get ECN marks, and the size that every path carries, in bytes.
+    /// Lets the peer be asked for a sealed transport. `chosen`: the ID at which this end receives, and a number that
+    /// the peer cannot guess. `settings`: whether packets get ECN marks, and the size that every path carries, in
+    /// bytes.
     pub(in crate::quic) fn offer_sealed(
         &mut self,
         chosen: (SealedId, u64),

@@ -294,11 +294,10 @@ impl Outstanding {
             is_acked |= delivery == Delivery::Acked;
             let Some((stream, number)) = self.take_in_flight(id) else { continue };
             match delivery {
-                Delivery::Acked => self.stop_repair(stream, number, None),
+                Delivery::Acked | Delivery::Late => self.stop_repair(stream, number, None),
                 Delivery::Lost if self.on_lost(now, stream, number) => lost(stream),
                 Delivery::Lost => {}
                 Delivery::Unknown => self.stop_repair(stream, number, Some(GiveUpReason::Unknown)),
-                Delivery::Late => impossible("a datagram is acknowledged late after its loss"),
             }
         }
         if is_acked {
