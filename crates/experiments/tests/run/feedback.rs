@@ -22,10 +22,9 @@ fn local_programs_in_one_tunnel_pass_its_reports_on_each_to_its_own_connection()
         let of = |mode| record(mode, workload);
         let (with, without) = (of(Mode::Tecc), of(Mode::Rmdt));
         assert_eq!((without.feedback_sent, without.feedback_used), (0, 0), "{workload}");
-        // Many reports reach the origin. The last reports of a flow come after it has ended, which are most of some
-        // flows.
+        // Most reports reach the origin. The last reports of a flow come after it has ended.
         assert!(with.feedback_used > 10 * 5, "{workload}: {with:?}");
-        assert!(with.feedback_used * 5 > with.feedback_sent * 2, "{workload}: {with:?}");
+        assert!(with.feedback_used * 2 > with.feedback_sent, "{workload}: {with:?}");
         assert!(with.flows.iter().all(|flow| flow.fct_s.is_some()), "{workload}: {with:?}");
     }
 }
@@ -82,10 +81,10 @@ fn reports_do_not_fill_an_uplink_of_a_twentieth() {
     // With a report in each least RTT of the tunnel, of 6 ms, the download took 55.6 s.
     let time = |record: &RunRecord| record.fct_s.expect("it is complete");
     assert!(time(&with) < time(&without) * 1.02, "{} and {} s", time(&with), time(&without));
-    // Sixteen reports may go at once. All others cost at most two per cent of the uplink: half an ACK
+    // Sixteen reports may go at once. All others cost at most one per cent of the uplink: half an ACK
     // answers the packet in which a report came, and 31 bytes pass it on, in a packet with an ACK.
     let cost = 35 * with.feedback_sent + 31 * with.feedback_used;
-    let per_second = 100_000 / 8 / 50;
+    let per_second = 100_000 / 8 / 100;
     let passed = with.elapsed_s.ceil() as u64;
     assert!(cost <= per_second * passed + 16 * (35 + 31), "{with:?}");
     assert!(with.feedback_used > 20, "{with:?}");

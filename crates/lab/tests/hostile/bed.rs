@@ -15,7 +15,7 @@ use tandem_node::{
     limits::Limits,
     node::ResolveError,
     proxy::{Access, TargetPolicy, Users},
-    quic::{Mtu, Transport},
+    quic::{DatagramTransport, Mtu, Transport},
 };
 use tandem_wire::{Code, Template};
 
@@ -75,7 +75,11 @@ impl Setup {
     /// A proxy, connected to its attacker, which has sent no data yet.
     pub(crate) fn proxy(&self) -> Bed<Proxy> {
         let config = ProxyConfig {
-            transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
+            transport: Transport {
+                mtu: Mtu::TUNNEL,
+                datagrams: DatagramTransport::Sealed,
+                ..Transport::default()
+            },
             access: self.access.clone(),
             users: self.users.clone(),
             policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]),
@@ -129,7 +133,11 @@ pub(crate) fn tunnelling(task: Task) -> Bed<Client> {
 /// A client in another mode with its attacker as the proxy.
 pub(crate) fn tunnelling_in(mode: TunnelMode, task: Task) -> Bed<Client> {
     let hop = HopConfig {
-        transport: Transport { mtu: Mtu::TUNNEL, ..Transport::default() },
+        transport: Transport {
+            mtu: Mtu::TUNNEL,
+            datagrams: DatagramTransport::Sealed,
+            ..Transport::default()
+        },
         mode,
         ..HopConfig::new(Template::default_for("peer.test").unwrap(), certificate().client())
     };

@@ -129,7 +129,7 @@ impl Scenario {
             uploads: false,
             takes_uploads: false,
             key_exchange: KeyExchange::Classical,
-            datagrams: [DatagramTransport::Sealed; 2],
+            datagrams: [DatagramTransport::default(); 2],
         }
     }
 

@@ -418,7 +418,12 @@ impl Connection {
 
     /// The bytes of IPv4 packets that came from the peer.
     pub(crate) fn received_bytes(&mut self) -> ByteCount {
-        on_the_wire(self.inner.stats().udp_rx) + packets_on_the_wire(self.sealed_counts().received)
+        on_the_wire(self.inner.stats().udp_rx) + self.received_sealed()
+    }
+
+    /// Those of them that came in the sealed transport.
+    pub(crate) fn received_sealed(&self) -> ByteCount {
+        packets_on_the_wire(self.sealed_counts().received)
     }
 
     /// The bytes of IPv4 packets in both directions, if nothing was around them.

@@ -1,15 +1,11 @@
-//! A bound on what reports cost: at most one per cent of the direction to the client, and two of
-//! the direction from it.
+//! A bound on what reports cost: at most one per cent of each direction of a tunnel.
 
 use std::time::{Duration, Instant};
 
 use tandem_units::{ByteCount, Rate};
 
-/// One of this many bytes that the direction to the client can carry may belong to reports.
-const SHARE_TO_CLIENT: i64 = 100;
-
-/// The same from the client, in bytes that have come. During a download they are acknowledgements, and few.
-const SHARE_FROM_CLIENT: i64 = 50;
+/// One of this many bytes that a direction can carry may belong to reports.
+const SHARE: i64 = 100;
 
 /// Reports that may be sent at once, before the direction has carried anything.
 const BURST: i64 = 16;
@@ -49,8 +45,8 @@ pub(super) struct ReportBudget {
 impl ReportBudget {
     pub(super) const fn new() -> Self {
         Self {
-            to_client: Credit::new(TO_CLIENT * SHARE_TO_CLIENT),
-            from_client: Credit::new(FROM_CLIENT * SHARE_FROM_CLIENT),
+            to_client: Credit::new(TO_CLIENT),
+            from_client: Credit::new(FROM_CLIENT),
             peak: Peak::new(),
             earned: None,
         }
@@ -89,8 +85,9 @@ struct Credit {
 }
 
 impl Credit {
-    /// The credit for a burst of reports of this price.
-    const fn new(price: i64) -> Self {
+    /// The credit for a burst of reports of this cost in bytes.
+    const fn new(cost: i64) -> Self {
+        let price = cost * SHARE;
         Self { bytes: BURST * price, price }
     }
 
@@ -181,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn reports_cost_their_share_of_the_thinner_direction() {
+    fn reports_cost_one_per_cent_of_the_thinner_direction() {
         let (thin, wide) = (Rate::from_bps(100_000).unwrap(), Rate::from_mbps(100));
-        // 100 kbit/s are 12.5 kB/s. One per cent of that pays for 1.4 reports to the client, and two
-        // for 3.6 from it.
+        // 100 kbit/s are 12.5 kB/s. One per cent of that pays for 1.8 reports from the client, or for
+        // 1.4 to the client.
         for (to_client, from_client, expected) in [
-            (wide, thin, 16 + 35..=16 + 36),
+            (wide, thin, 16 + 17..=16 + 18),
             (thin, wide, 16 + 13..=16 + 14),
             (wide, wide, 2000..=2000),
         ] {
@@ -212,7 +209,7 @@ mod tests {
             carried = rate.bytes_in(waited);
             budget.earn(begin + waited, rate, carried);
         }
-        let paid = 17 * u64::try_from(TO_CLIENT * SHARE_TO_CLIENT).unwrap();
+        let paid = 17 * u64::try_from(TO_CLIENT * SHARE).unwrap();
         assert!((paid..paid + 10_000).contains(&rate.bytes_in(waited).get()), "{waited:?}");
     }
 

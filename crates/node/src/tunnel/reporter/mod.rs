@@ -302,7 +302,7 @@ impl Reporter {
         queue: &Queue,
     ) -> Vec<(StreamId, TunnelInfo)> {
         if let Some(budget) = &mut self.budget {
-            budget.earn(now, rate, carrier.received_bytes());
+            budget.earn(now, rate, carrier.received_for_reports());
         }
         let mut turns: Vec<_> = self.active.iter().map(|(&it, flow)| flow.turn(it)).collect();
         turns.sort_unstable();
