@@ -111,7 +111,7 @@ def long_header(source):
 
 
 class Bed:
-    """A forwarder. `straight`: the kernel receives within the sender's system call, instead of in threads of its own."""
+    """A forwarder in its namespaces. `straight`: the kernel receives within the sender's system call, not in threads."""
 
     def __init__(self, name, tandem=TANDEM, straight=False):
         self.name, self.forwarder, self.tandem, self.straight = name, FORWARDERS[name], tandem, straight
@@ -237,7 +237,8 @@ class Bed:
         up = [CLIENT_IP, CLIENT_PORT, TUNNEL_PORT, VIRTUAL_TARGET_ID.hex()]
         up += [PROXY_TO_TARGET, FLOW_PORT, TARGET_IP, TARGET_PORT, TARGET_ID.hex(), 0, transforms[0], 0, "fk-pt"]
         down = [TARGET_IP, TARGET_PORT, FLOW_PORT, CLIENT_ID.hex()]
-        down += [PROXY_TO_CLIENT, TUNNEL_PORT, CLIENT_IP, CLIENT_PORT, VIRTUAL_CLIENT_ID.hex(), 0, transforms[1], 1, "fk-pc"]
+        down += [PROXY_TO_CLIENT, TUNNEL_PORT, CLIENT_IP, CLIENT_PORT, VIRTUAL_CLIENT_ID.hex(), 0, transforms[1], 1]
+        down += ["fk-pc"]
         lines += [" ".join(map(str, ["rule", *words])) for words in (up, down)]
         command = [BUILD / "load", BUILD / "forward.bpf.o", one.program, "fk-pc", "fk-pt"]
         self.loader = self.start(PROXY, PROXY_CPU, *command, stdin=subprocess.PIPE)
@@ -283,8 +284,8 @@ class Bed:
         return packet(CLIENT_ID), change(packet(CLIENT_ID), VIRTUAL_CLIENT_ID)
 
     def carry(self, direction, rate, burst, seconds):
-        """Sends for this time. Returns how many packets were sent, left late, the sender's CPU time in nanoseconds, and how
-        many arrived."""
+        """Sends for this time. Returns how many packets were sent and how many bursts left late, the sender's CPU time in
+        nanoseconds, and how many packets arrived."""
         content, expected = self.packets(direction)
         from_, to = (CLIENT, TARGET_HOST) if direction == "up" else (TARGET_HOST, CLIENT)
         at = [TARGET_IP, TARGET_PORT] if direction == "up" else [CLIENT_IP, CLIENT_PORT]
@@ -354,13 +355,15 @@ class Bed:
         sent, *_, received = self.carry(direction, 10_000, 16, 0.5)
         packets, size, refused, *_ = (now - then for now, then in zip(self.counters(), before))
         if (packets, size, refused, received) != (sent, sent * LEN, 0, sent):
-            raise Failed(f"{self.name}, {direction}: {sent} sent, {packets} and {size} bytes counted, {received} arrived")
+            seen = f"{packets} packets and {size} bytes counted, {refused} refused, {received} arrived"
+            raise Failed(f"{self.name}, {direction}: {sent} sent, {seen}")
         self.unload()
         rate = 10_000_000
         self.load(rate)
         sent, *_, received = self.carry(direction, 50_000, 16, 1)
         packets, _, refused, *_ = self.counters()
         if packets != received or packets + refused != sent or not 0.9 < received * LEN / rate < 1.1:
-            raise Failed(f"{self.name}, {direction}: {received} packets a second within {rate} bytes/s, {refused} refused")
+            seen = f"{packets} packets counted, {refused} refused, {received} arrived"
+            raise Failed(f"{self.name}, {direction}: {sent} sent, within {rate} bytes/s, {seen}")
         self.unload()
         self.load(UNLIMITED)
