@@ -111,7 +111,7 @@ def long_header(source):
 
 
 class Bed:
-    """A forwarder in its namespaces. `straight`: the kernel receives within the sender's system call, not in threads."""
+    """A forwarder in its namespaces. `straight`: the kernel receives in the sender's system calls, not in threads."""
 
     def __init__(self, name, tandem=TANDEM, straight=False):
         self.name, self.forwarder, self.tandem, self.straight = name, FORWARDERS[name], tandem, straight
@@ -301,7 +301,7 @@ class Bed:
         received, *last = sink.communicate()[0].split()
         self.processes.remove(sink)
         if last != [expected.hex()]:
-            raise Failed(f"{self.name}, {direction}: {received} packets arrived, the last one is not as expected")
+            raise Failed(f"{self.name}, {direction}: {received} arrived, and the last one is not as expected")
         return *map(int, sent.split()), int(received)
 
     def proxy_seconds(self):
