@@ -284,8 +284,8 @@ class Bed:
         return packet(CLIENT_ID), change(packet(CLIENT_ID), VIRTUAL_CLIENT_ID)
 
     def carry(self, direction, rate, burst, seconds):
-        """Sends for this time. Returns how many packets were sent and how many bursts left late, the sender's CPU time in
-        nanoseconds, and how many packets arrived."""
+        """Sends for this time. Returns how many packets were sent and how many bursts left late, the sender's CPU time
+        in nanoseconds, and how many packets arrived."""
         content, expected = self.packets(direction)
         from_, to = (CLIENT, TARGET_HOST) if direction == "up" else (TARGET_HOST, CLIENT)
         at = [TARGET_IP, TARGET_PORT] if direction == "up" else [CLIENT_IP, CLIENT_PORT]
