@@ -26,7 +26,14 @@ use tandem_lab::{
     endpoints::{EchoHost, Shot},
 };
 use tandem_node::{
-    client::TunnelMode, error::ClientError, limits::Limits, node::ResolveError, quic::ResetSecret,
+    client::TunnelMode,
+    error::ClientError,
+    limits::Limits,
+    node::ResolveError,
+    quic::{
+        DatagramTransport::{Quic, Sealed},
+        ResetSecret,
+    },
 };
 use tandem_units::{ByteCount, Rate, Ratio};
 
@@ -74,9 +81,15 @@ fn a_chain_of_three_hops_works_with_default_settings() {
 #[test]
 fn a_download_goes_on_when_a_nat_chooses_another_port_or_address() {
     let uack = TunnelMode::Uack { both_ways: true };
-    for mode in [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Forward, uack] {
+    for (mode, datagrams) in [
+        (TunnelMode::Mdt, [Quic; 2]),
+        (TunnelMode::Mdt, [Sealed; 2]),
+        (TunnelMode::Mst, [Quic; 2]),
+        (TunnelMode::Forward, [Quic; 2]),
+        (uack, [Quic; 2]),
+    ] {
         for rebind in [Nat::rebind_port, |nat: &mut Nat| nat.rebind(ELSEWHERE)] {
-            let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+            let scenario = Scenario { mode, datagrams, ..Scenario::new(1, 1) };
             let (outcome, took) = scenario.run(|testbed| {
                 let nat = Nat::add(&scenario, testbed);
                 disturb(&scenario, testbed, |testbed| rebind(testbed.world.node_mut(nat)))
@@ -108,11 +121,19 @@ fn a_download_goes_on_when_the_client_moves_to_a_slower_network() {
 
 #[test]
 fn the_packets_of_local_programs_keep_passing_when_a_nat_chooses_another_port() {
-    let scenario = Scenario::new(1, 1);
+    for datagrams in [[Quic; 2], [Sealed; 2]] {
+        keep_passing_when_a_nat_chooses_another_port(&Scenario {
+            datagrams,
+            ..Scenario::new(1, 1)
+        });
+    }
+}
+
+fn keep_passing_when_a_nat_chooses_another_port(scenario: &Scenario) {
     scenario.run(|testbed| {
-        let nat = Nat::add(&scenario, testbed);
+        let nat = Nat::add(scenario, testbed);
         testbed.world.add_host("echo", ["10.0.0.8"], EchoHost::new(programs::TARGET_PORT));
-        forward(&scenario, testbed, &["10.0.0.8"]);
+        forward(scenario, testbed, &["10.0.0.8"]);
         let shots = Shot::every(20 * MS, 500, 200);
         let programs = ["10.0.0.70", "10.0.0.71"].map(|ip| program(testbed, ip, 0, shots.clone()));
         for _ in 0..4 {

@@ -4,7 +4,10 @@ use tandem_lab::{
     LinkConfig,
     endpoints::{Behaviour, Pace, PacedReceiver, PacedSender},
 };
-use tandem_node::client::ForwardConfig;
+use tandem_node::{
+    client::ForwardConfig,
+    quic::DatagramTransport::{Quic, Sealed},
+};
 
 use crate::{
     bed::{MS, PORT, SECOND, Target, program, serve, serve_beside, server_report, task},
@@ -63,13 +66,18 @@ fn an_urgent_connection_precedes_all_others() {
 
 #[test]
 fn a_modest_udp_flow_beside_a_bulk_upload_loses_nothing_and_waits_little() {
-    let scenario = Scenario::new(1, 1);
+    for datagrams in [[Quic; 2], [Sealed; 2]] {
+        loses_nothing_and_waits_little(&Scenario { datagrams, ..Scenario::new(1, 1) });
+    }
+}
+
+fn loses_nothing_and_waits_little(scenario: &Scenario) {
     scenario.run(|testbed| {
         let sink = PacedReceiver::listening(PORT);
         let sink = testbed.world.add_host("UDP sink", ["10.0.0.8"], sink);
         testbed.world.connect(testbed.proxies[0], sink, LinkConfig::default());
         let udp = ForwardConfig::new("10.0.0.1:5000".parse().unwrap(), "10.0.0.8", PORT);
-        let servers = serve_beside(&scenario, testbed, &[Behaviour::Sink.into()], vec![udp]);
+        let servers = serve_beside(scenario, testbed, &[Behaviour::Sink.into()], vec![udp]);
         program(testbed, 1, vec![task(0, BULK)]);
         testbed.world.run_for(2 * SECOND);
         let pace = Pace { interval: 10 * MS, duration: 8 * SECOND, payload_len: 500 };

@@ -28,7 +28,10 @@ use tandem_node::{
     error::ClientError,
     limits::Limits,
     node::ResolveError,
-    quic::ResetSecret,
+    quic::{
+        DatagramTransport::{Quic, Sealed},
+        ResetSecret,
+    },
 };
 use tandem_units::{ByteCount, Rate, Ratio};
 
@@ -251,8 +254,10 @@ fn a_proxy_that_shuts_down_lets_a_download_go_on() {
 
 #[test]
 fn a_path_that_shrinks_costs_seconds_and_not_the_tunnel() {
-    for mode in [TunnelMode::Mdt, TunnelMode::Mst] {
-        let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+    for (mode, datagrams) in
+        [(TunnelMode::Mdt, [Quic; 2]), (TunnelMode::Mdt, [Sealed; 2]), (TunnelMode::Mst, [Quic; 2])]
+    {
+        let scenario = Scenario { mode, datagrams, ..Scenario::new(1, 1) };
         let (outcome, took) = disturb(&scenario, |testbed| {
             // The link now carries 1250 bytes of UDP payload, so a tunnel's packets no longer pass.
             let access = LinkConfig { mtu: Some(ByteCount::new(1278)), ..scenario.access.clone() };

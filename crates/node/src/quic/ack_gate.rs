@@ -212,7 +212,12 @@ impl AckGate {
 
     /// Whether the connection need not be asked for packets now.
     pub(super) fn holds(&self, now: Instant) -> bool {
-        self.is_quiet || !self.is_open && self.until.is_some_and(|until| now < until)
+        !self.is_open && self.until.is_some_and(|until| now < until)
+    }
+
+    /// Whether the connection had nothing to send when it was asked last, and nothing has happened to it since.
+    pub(super) const fn is_quiet(&self) -> bool {
+        self.is_quiet
     }
 
     /// When the wait ends.
@@ -315,7 +320,7 @@ mod tests {
     fn whatever_else_is_to_be_sent_ends_the_wait() {
         type Change = fn(&mut AckGate, Instant);
         let now = test_start();
-        let changes: [(&str, Change); 3] = [
+        let changes: [(&str, Change); 4] = [
             ("the node sends", |gate, _| gate.open()),
             ("another frame arrives", |gate, now| {
                 gate.on_arrived(now, &Arrived { is_urgent: true, ..DATA }, false, RTT);
@@ -324,6 +329,7 @@ mod tests {
                 let acks = Arrived { with_data: 0, has_acks: true, ..DATA };
                 gate.on_arrived(now, &acks, true, RTT);
             }),
+            ("all is sent", |gate, _| gate.close(test_start(), false)),
         ];
         for (what, change) in changes {
             let mut gate = gate(100);
@@ -335,14 +341,15 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_has_sent_all_is_not_asked_until_something_happens() {
+    fn a_connection_that_has_sent_all_is_quiet_until_something_happens() {
         let now = test_start();
         let mut gate = gate(100);
         gate.on_arrived(now, &DATA, false, RTT);
+        assert!(!gate.is_quiet());
         gate.close(now, false);
-        assert!(gate.holds(now) && gate.next_timeout().is_none());
+        assert!(gate.is_quiet() && gate.next_timeout().is_none());
         gate.touch();
-        assert!(!gate.holds(now));
+        assert!(!gate.is_quiet());
     }
 
     #[test]

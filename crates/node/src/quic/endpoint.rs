@@ -1,5 +1,6 @@
 //! All QUIC connections of one socket.
 
+mod beside;
 mod events;
 mod opening;
 
@@ -30,10 +31,10 @@ use super::{
     event::{Closed, Event},
     first_size::LargerInitials,
     hello::First,
-    pep::{Listener, PepAckStats},
+    pep::Listener,
     qlog::{Place, Qlogs},
     returning::Given,
-    sealed::{SealedArrival, SealedIds},
+    sealed::SealedIds,
     undecided::{Undecided, WaitingPacket},
 };
 use crate::{
@@ -314,27 +315,6 @@ impl Endpoint {
         None
     }
 
-    /// Handles a packet of the sealed transport of a connection.
-    fn on_sealed(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        ecn: Option<Ecn>,
-        payload: BytesMut,
-    ) -> Option<Party<ConnectionId>> {
-        let slot = self.slots.get_mut(&id)?;
-        let party = slot.party;
-        match slot.connection.handle_sealed(now, ecn, payload) {
-            SealedArrival::Dropped => return Some(party),
-            SealedArrival::Taken { is_first: true } | SealedArrival::Violation(_) => {
-                self.events.push_back((id, Event::Datagrams));
-            }
-            SealedArrival::Taken { is_first: false } => {}
-        }
-        self.touch(id);
-        Some(party)
-    }
-
     /// Answers the packets of machines that are now known to be gone.
     fn answer_undecided(&mut self, now: Instant) {
         let is_gone = |id: &tandem_wire::ConnectionId| self.ids.is_owner_gone(id) == Some(true);
@@ -346,27 +326,6 @@ impl Endpoint {
                 self.answers.push_to_stranger(now, Some(id), (from_noq(&transmit), answer));
             }
         }
-    }
-
-    /// Tells the connections of packets that have passed a PEP. The congestion window of each may have
-    /// grown, so that it gets a turn to send.
-    fn on_pep_ack(&mut self, now: Instant, payload: &[u8]) {
-        let Some(listener) = &mut self.peps else { return }; // it listens to no PEPs
-        let mut told = Vec::new();
-        listener.on_pep_ack(payload, |id, passed| {
-            if let Some(slot) = self.slots.get(&id) {
-                slot.connection.on_passed(now, passed);
-                told.push(id);
-            }
-        });
-        for id in told {
-            self.touch(id);
-        }
-    }
-
-    /// What was counted of PEP-ACKs.
-    pub(crate) fn pep_acks(&self) -> PepAckStats {
-        self.peps.as_ref().map(Listener::stats).unwrap_or_default()
     }
 
     /// Adds a connection.
