@@ -482,8 +482,8 @@ impl Connection {
         if self.credit.opened > self.credit.enough && self.credit.update(&mut self.inner) {
             self.wake_engine();
         }
-        // While the sealed transport carries the datagrams, the engine seldom has anything to send. Otherwise it is asked
-        // also when it was quiet: the time that passes may let a packet leave before its pacing timer.
+        // While the sealed transport carries the datagrams, the engine seldom has anything to send. Otherwise it is
+        // asked also when it was quiet: the time that passes may let a packet leave before its pacing timer.
         let is_beside = self.sealed.as_ref().is_some_and(SealedTransport::is_agreed);
         if self.acks.holds(now) || is_beside && self.acks.is_quiet() {
             return None;
