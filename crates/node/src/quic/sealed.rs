@@ -1,9 +1,7 @@
 //! The sealed transport of a connection: it carries the datagrams between two ends of ours in packets beside the
-//! connection's own ([`docs/design/wire.md`], "Sealed transport").
+//! connection's own (`docs/design/wire.md`, "Sealed transport").
 //!
 //! The tunnel's queue stays the only one: what waits here is one burst.
-//!
-//! [`docs/design/wire.md`]: https://github.com/tandem-quic/tandem/blob/main/docs/design/wire.md
 
 mod ids;
 mod owner;
