@@ -45,7 +45,7 @@ impl EcnValidation {
         Self { state, tested: 0, marked: 0, counts }
     }
 
-    /// The path is another one, which is validated anew.
+    /// Validates marks again, because packets take another path now.
     pub(crate) const fn on_path_change(&mut self, is_on: bool) {
         *self = Self { marked: self.marked, counts: self.counts, ..Self::new(is_on) };
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// in ten thousand packets.
 const EVIDENCE: u32 = 5;
 
-/// `MAX_PROBES` (RFC 8899 §5.1.2): a size for which so many probes are lost does not pass.
+/// `MAX_PROBES` (RFC 8899 §5.1.2): after this many lost probes, a size is taken not to pass.
 const PROBES: u32 = 3;
 
 /// The search ends when the sizes that pass and that do not pass are no further apart than this, in bytes.
@@ -112,8 +112,8 @@ impl Mtu {
         }
     }
 
-    /// A packet that left at `sent` is lost. Returns whether the size has fallen.
-    pub(crate) fn on_lost(&mut self, now: Instant, number: u64, size: u16, sent: Instant) -> bool {
+    /// A packet that left at `sent` is lost.
+    pub(crate) fn on_lost(&mut self, now: Instant, number: u64, size: u16, sent: Instant) {
         if let Some(search) = self.search.as_mut().filter(|search| search.probe == Some(number)) {
             search.probe = None;
             search.lost += 1;
@@ -125,18 +125,18 @@ impl Mtu {
                     search.wait = (search.wait * 2).min(PROBE_WAIT_MOST);
                 }
             }
-            return false;
+            return;
         }
         let is_evidence = size > self.least
             && size <= self.size
             && self.since.is_none_or(|since| since <= sent)
             && self.small_sent.is_some_and(|small| small >= sent);
         if !is_evidence {
-            return false;
+            return;
         }
         (self.evidence, self.since) = (self.evidence + 1, Some(now));
         if self.evidence < EVIDENCE {
-            return false;
+            return;
         }
         (self.evidence, self.size) = (0, self.least);
         self.search = Some(Search {
@@ -146,7 +146,6 @@ impl Mtu {
             next: now + PROBE_WAIT,
             wait: 2 * PROBE_WAIT,
         });
-        true
     }
 
     /// Whether large packets may be lost because of their size.
@@ -236,7 +235,8 @@ mod tests {
             now += Duration::from_millis(10);
             // Nothing arrives for a while, and then small packets that left before the large ones were lost.
             mtu.on_acked(now, number, 40, now.checked_sub(Duration::from_millis(5)).unwrap());
-            assert!(!mtu.on_lost(now, number, 1452, now), "it left after all that arrived");
+            mtu.on_lost(now, number, 1452, now);
+            assert_eq!(mtu.size(), 1452, "it left after all that arrived");
         }
         for number in 0..1000_u64 {
             now += Duration::from_millis(10);
@@ -245,7 +245,8 @@ mod tests {
             if number % 5 == 0 {
                 mtu.on_acked(now, number, 1452, now);
             } else {
-                assert!(!mtu.on_lost(now, number, 1452, now), "one arrives between");
+                mtu.on_lost(now, number, 1452, now);
+                assert_eq!(mtu.size(), 1452, "one arrives between");
             }
         }
     }

@@ -49,7 +49,7 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// The bucket holds what leaves in this time,
     const BURST: Duration = Duration::from_millis(2);
-    /// but at least and at most so many packets.
+    /// but never fewer packets than the first of these numbers, nor more than the second.
     const BURST_PACKETS: (u64, u64) = (10, 256);
 
     /// A sender that waits does so for a quarter of the RTT, and within these bounds, so that on long paths there are

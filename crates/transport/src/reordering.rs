@@ -10,7 +10,7 @@ use crate::rtt::{GRANULARITY, Rtt};
 /// The thresholds by number and by time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reordering {
-    /// A packet is lost when one that was sent so many packets later is acknowledged: `kPacketThreshold`.
+    /// A packet is declared lost when a packet is acknowledged whose number is higher by this: `kPacketThreshold`.
     pub(crate) packets: u64,
     /// `RACK.reo_wnd_mult`, in quarters of the minimum RTT. 0: no loss has proven spurious.
     quarters: u32,

@@ -13,7 +13,7 @@ use tandem_congestion::{
 };
 use tandem_units::{ByteCount, Rate};
 
-/// Either side may have so many packets in flight, whatever the other one has.
+/// Each side may always have this many packets in flight, however many the other side has.
 const PACKETS_LEAST: u64 = 2;
 
 /// Either side has at least this part of the window and of the pacing rate. Without it, a side that has filled the
@@ -370,7 +370,7 @@ mod tests {
         ack(&mut engine, now, 0, 0, true);
         let all = control.with(Algorithm::pacing_rate).unwrap().bits_per_second();
         let rate = |side: &OneSide| side.pacing_rate().unwrap().bits_per_second();
-        assert_eq!((rate(&engine), rate(&sealed)), (all, all), "nobody else sends");
+        assert_eq!((rate(&engine), rate(&sealed)), (all, all), "the other side sends nothing");
         send(&mut engine, now, 1..10);
         send(&mut sealed, now, 0..1);
         let parts = [rate(&engine), rate(&sealed)].map(|it| it * 100 / all);

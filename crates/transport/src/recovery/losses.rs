@@ -75,8 +75,7 @@ impl Recovery {
         }
         self.bytes_in_flight -= u64::from(packet.size);
         let is_probe = self.mtu.is_probe(number);
-        let has_fallen = self.mtu.on_lost(now, number, packet.size, packet.sent);
-        self.has_fallen |= has_fallen;
+        self.mtu.on_lost(now, number, packet.size, packet.sent);
         let bytes = ByteCount::new(packet.size.into());
         self.controller.on_packet_lost(Lost { now, packet_number: number, bytes });
         if is_probe {

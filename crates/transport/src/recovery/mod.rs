@@ -27,8 +27,6 @@ pub(crate) struct Recovery {
     pub(crate) reordering: Reordering,
     pub(crate) ecn: EcnValidation,
     pub(crate) mtu: Mtu,
-    /// Whether the size of packets has fallen since the owner of this was told.
-    pub(crate) has_fallen: bool,
     pub(crate) controller: Box<dyn Algorithm>,
     /// The bytes of packets in flight on this path.
     pub(crate) bytes_in_flight: u64,
@@ -89,7 +87,6 @@ impl Recovery {
             sent: SentPackets::default(),
             rtt,
             mtu,
-            has_fallen: false,
             reordering: Reordering::new(),
             ecn: EcnValidation::new(is_ecn_on),
             controller,

@@ -138,6 +138,8 @@ pub struct Transport<P> {
     skipped: SkippedNumbers,
     /// When an ACK frame last had a PING with it, so that ranges can be forgotten.
     pinged: Instant,
+    /// The packet size that the controller knows.
+    told_size: usize,
     may_send: bool,
     closed: Option<CloseReason>,
     counts: Counts,
@@ -170,6 +172,7 @@ impl<P: Protection> Transport<P> {
             pacer: Pacer::new(now, packet_size.into()),
             skipped: SkippedNumbers::new(config.seed),
             pinged: now,
+            told_size: packet_size.into(),
             may_send: true,
             closed: None,
             counts: Counts::default(),
@@ -228,16 +231,14 @@ impl<P: Protection> Transport<P> {
     pub fn set_packet_size(&mut self, packet_size: u16) {
         if packet_size != self.config.packet_size {
             self.config.packet_size = packet_size;
-            let before = self.packet_size();
             self.recovery.mtu.set_most(packet_size);
-            self.note_packet_size(before);
         }
     }
 
-    /// Tells the controller of another packet size.
-    fn note_packet_size(&mut self, before: usize) {
+    /// Tells the controller of another packet size, whoever has found it.
+    fn tell_packet_size(&mut self) {
         let size = self.packet_size();
-        if size != before {
+        if std::mem::replace(&mut self.told_size, size) != size {
             self.recovery.controller.on_mtu_update(ByteCount::new(size as u64));
         }
     }
@@ -310,5 +311,93 @@ impl<P: Protection> Transport<P> {
             + self.recovery.sent.memory()
             + self.received.memory()
             + self.protection.memory()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tandem_congestion::CongestionEvent;
+
+    use super::*;
+    use crate::{
+        Sealed,
+        fates::{Source, Tag},
+        seal::{Opener, Sealer, Secret},
+        test_start,
+    };
+
+    /// A controller that notes of which packet sizes it is told.
+    #[derive(Debug, Default)]
+    struct Sizes(Arc<Mutex<Vec<u64>>>);
+
+    impl Algorithm for Sizes {
+        fn on_congestion_event(&mut self, _: CongestionEvent) {}
+
+        fn on_mtu_update(&mut self, max_datagram_size: ByteCount) {
+            self.0.lock().unwrap().push(max_datagram_size.get());
+        }
+
+        fn congestion_window(&self) -> ByteCount {
+            ByteCount::new(100_000)
+        }
+
+        fn initial_window(&self) -> ByteCount {
+            self.congestion_window()
+        }
+    }
+
+    /// A source that has nothing.
+    struct Nothing;
+
+    impl Fates for Nothing {
+        fn sent(&mut self, _: Tag, _: u64) {}
+
+        fn acked(&mut self, _: Tag) {}
+
+        fn lost(&mut self, _: Tag) {}
+
+        fn late_acked(&mut self, _: Tag) {}
+    }
+
+    impl Source for Nothing {
+        fn is_empty(&self) -> bool {
+            true
+        }
+
+        fn next(&mut self, _: usize, _: &mut Vec<u8>) -> Option<Tag> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_controller_hears_of_each_packet_size_whoever_has_found_it() {
+        let (now, sizes) = (test_start(), Arc::default());
+        let config = Config {
+            packet_size: 1452,
+            packet_size_min: 1200,
+            initial_rtt: Duration::from_millis(50),
+            min_rtt: None,
+            has_ecn: false,
+            ack_wait: None,
+            seed: 1,
+        };
+        let sealer = Sealer::new(Secret::new(&[1; 32]), *b"receiver");
+        let protection = Sealed { sealer, opener: Opener::new(Secret::new(&[2; 32])) };
+        let controller = Box::new(Sizes(Arc::clone(&sizes)));
+        let mut transport = Transport::new(config, protection, controller, now);
+        let mut poll = |transport: &mut Transport<Sealed>| {
+            transport.poll_transmit(now, &mut Vec::new(), 1, &mut Nothing);
+            std::mem::take(&mut *sizes.lock().unwrap())
+        };
+        assert_eq!(poll(&mut transport), [], "it began with this size");
+        transport.recovery.mtu = Mtu::new(1200, 1200); // as after a black hole
+        assert_eq!(poll(&mut transport), [1200]);
+        transport.recovery.mtu = Mtu::new(1200, 1400); // as after a probe that has passed
+        assert_eq!(poll(&mut transport), [1400]);
+        transport.set_packet_size(1300);
+        assert_eq!(poll(&mut transport), [1300]);
+        assert_eq!(poll(&mut transport), []);
     }
 }

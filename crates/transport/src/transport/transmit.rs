@@ -80,9 +80,7 @@ impl<P: Protection> Transport<P> {
             self.close(CloseReason::Exhausted, source);
             return None;
         }
-        if std::mem::take(&mut self.recovery.has_fallen) {
-            self.note_packet_size(0);
-        }
+        self.tell_packet_size();
         let start = out.len();
         let marks = self.recovery.ecn.marks();
         let mut allowance = self.allowance(now, source.is_empty());

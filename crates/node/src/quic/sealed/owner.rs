@@ -10,7 +10,7 @@ use crate::{
     spare,
 };
 
-/// The name of a datagram whose fate nobody wants to know.
+/// The tag of a datagram whose fate is not reported.
 const UNTRACKED: TransportTag = TransportTag::MAX;
 
 /// The datagrams of one batch, and the fates of all tracked ones.
@@ -22,7 +22,7 @@ pub(super) struct Owner {
     newest: Option<(DatagramId, Instant)>,
     /// The time of the call.
     now: Option<Instant>,
-    /// The tags of the packets inside the packet that is being made. `None`: nobody wants to know them.
+    /// The tags of the packets inside the packet that is being made. `None`: they are not recorded.
     inner: Option<Vec<Tag>>,
 }
 
