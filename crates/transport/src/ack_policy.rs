@@ -4,7 +4,7 @@
 //! acknowledgement wakes the sender, which costs about as much CPU time as to carry a packet. A sender with a small
 //! window may wait for the acknowledgement instead of sending the packets that end the wait. Then the wait ends with
 //! time, and in silence; of the next packets every second one is acknowledged: of 64 (`AT_ONCE_LEAST`), and of twice as
-//! many each time that it happens again.
+//! many each time that it happens again, and of 64 after a gap.
 //!
 //! [RFC 9000 §13.2]: https://www.rfc-editor.org/rfc/rfc9000#section-13.2
 
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use tandem_units::Ratio;
 
-use crate::rtt::MAX_ACK_DELAY;
+use crate::{flood::Flood, rtt::MAX_ACK_DELAY};
 
 /// RFC 9000 §13.2.2: "A receiver SHOULD send an ACK frame after receiving at least two ack-eliciting packets."
-const THRESHOLD: u32 = 2;
+const THRESHOLD: u64 = 2;
 
 /// How many packets at the start of a transport are acknowledged every second one, while its sender finds its rate.
 const START: u32 = 100;
@@ -40,7 +40,7 @@ pub struct AckWait {
 pub(crate) struct AckPolicy {
     wait: Option<AckWait>,
     /// Ack-eliciting packets that no ACK frame has covered.
-    unacknowledged: u32,
+    unacknowledged: u64,
     is_due: bool,
     /// When an ACK frame is due in any case.
     pub(crate) until: Option<Instant>,
@@ -51,98 +51,42 @@ pub(crate) struct AckPolicy {
     flood: Flood,
 }
 
-/// Whether packets come fast.
-#[derive(Debug, Default)]
-struct Flood {
-    /// When the present window began, and how many packets have come in it.
-    window: Option<(Instant, u32)>,
-    last: Option<Instant>,
-    /// Whether packets came fast in the last window.
-    is_fast: bool,
-    /// How many of the next packets are acknowledged as if they were not fast.
-    at_once: u32,
-    /// How many will be when the next wait is in vain.
-    penalty: u32,
-}
-
-impl Flood {
-    /// The time over which packets are counted, and the number from which on they come fast: 4 in a millisecond.
-    const WINDOW: Duration = Duration::from_millis(8);
-    const PACKETS_PER_MS: u32 = 4;
-
-    const THRESHOLD: u32 = 16;
-    const DELAY: Duration = Duration::from_millis(2);
-
-    /// A longer path has fewer packets in each wake of its own.
-    const RTT: Duration = Duration::from_millis(2);
-
-    /// How long no packet has come before a wait ends that was in vain.
-    const SILENCE: Duration = Duration::from_millis(1);
-
-    const AT_ONCE_LEAST: u32 = 64;
-    const AT_ONCE_MOST: u32 = 4096;
-
-    fn on_packet(&mut self, now: Instant) {
-        let (began, count) = self.window.get_or_insert((now, 0));
-        *count += 1;
-        // Packets of one moment come in one batch, so that time is not asked for each of them.
-        if self.last != Some(now) {
-            let elapsed = now.saturating_duration_since(*began);
-            if elapsed >= Self::WINDOW {
-                let per_ms = u128::from(*count) * 1_000_000 / elapsed.as_nanos();
-                self.is_fast = per_ms >= u128::from(Self::PACKETS_PER_MS);
-                (*began, *count) = (now, 0);
-            }
-            self.last = Some(now);
-        }
-        self.at_once = self.at_once.saturating_sub(1);
-    }
-
-    fn on_expired(&mut self, now: Instant) {
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) >= Self::SILENCE) {
-            self.at_once = self.penalty.max(Self::AT_ONCE_LEAST);
-            self.penalty = Self::AT_ONCE_MOST.min(self.at_once * 2);
-        }
-    }
-}
-
 impl AckPolicy {
     pub(crate) fn new(wait: Option<AckWait>) -> Self {
         Self { wait, ..Self::default() }
     }
 
     /// The number of packets that makes an acknowledgement due, and the time.
-    fn bounds(&self, smoothed_rtt: Duration) -> (u32, Duration) {
+    fn bounds(&self, smoothed_rtt: Duration) -> (u64, Duration) {
         if self.arrived < START {
             return (THRESHOLD, MAX_ACK_DELAY);
         }
-        let is_flood = self.flood.is_fast && self.flood.at_once == 0 && smoothed_rtt < Flood::RTT;
-        let flood = is_flood.then_some((Flood::THRESHOLD, Flood::DELAY));
-        match (self.wait, flood) {
+        match (self.wait, self.flood.wait(smoothed_rtt)) {
             (Some(AckWait { share: Ratio::ZERO, .. }), _) | (None, None) => {
                 (THRESHOLD, MAX_ACK_DELAY)
             }
-            (None, Some(flood)) => flood,
+            (None, Some((delay, threshold))) => (threshold, delay),
             (Some(wait), flood) => {
                 let delay = smoothed_rtt.mul_f64(wait.share.as_f64()).min(MAX_ACK_DELAY);
-                let flood = flood.unwrap_or_default();
-                (wait.threshold.max(flood.0), delay.max(flood.1))
+                let (least, threshold) = flood.unwrap_or_default();
+                (threshold.max(wait.threshold.into()), delay.max(least))
             }
         }
     }
 
     /// An ack-eliciting packet has come. `is_urgent`: it was out of order, or has the mark ECN-CE.
     pub(crate) fn on_packet(&mut self, now: Instant, is_urgent: bool, smoothed_rtt: Duration) {
-        self.flood.on_packet(now);
+        self.flood.on_arrived(now, 1);
         self.arrived = START.min(self.arrived + 1);
         self.unacknowledged += 1;
         if is_urgent {
             // RFC 9000 §13.2.1: "an endpoint SHOULD generate and send an ACK frame without delay"
             self.hurry = AFTER_A_GAP;
+            self.flood.on_gap();
         }
         let (threshold, delay) = self.bounds(smoothed_rtt);
         if self.unacknowledged == threshold && threshold != THRESHOLD {
-            self.flood.penalty -= self.flood.penalty.div_ceil(16);
+            self.flood.on_enough();
         }
         self.is_due |= self.hurry > 0 || self.unacknowledged >= threshold;
         self.hurry = self.hurry.saturating_sub(1);
@@ -220,6 +164,21 @@ mod tests {
                 "{why}: {at_once}, {by_time}"
             );
         }
+    }
+
+    #[test]
+    fn of_fast_packets_each_second_is_acknowledged_where_every_fiftieth_is_lost() {
+        let (mut policy, mut now) = (AckPolicy::default(), test_start());
+        let mut acks = 0_u32;
+        for packet in 0..2000 {
+            now += Duration::from_micros(20);
+            policy.on_packet(now, packet % 50 == 0, NEAR);
+            if policy.is_due(now) {
+                policy.on_ack_sent(now);
+                acks += u32::from(packet >= 1000);
+            }
+        }
+        assert!((500..=580).contains(&acks), "{acks} for 1000 packets");
     }
 
     #[test]

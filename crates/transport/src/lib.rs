@@ -10,7 +10,7 @@
 //! | `seal/` | sealed packets: keys, header protection, packet numbers, each packet once |
 //! | `frame` | the frames of a packet, and what a peer must not send ([`Violation`]) |
 //! | `received` | which packets have arrived, in ranges; ECN counts |
-//! | `ack_policy` | when an acknowledgement is due |
+//! | `ack_policy`, `flood` | when an acknowledgement is due, and when packets come so fast that it waits |
 //! | `recovery` | loss detection and congestion control |
 //! | `sent` | the ring of sent packets |
 //! | `rtt`, `reordering` | the RTT, and how late a packet may be |
@@ -39,6 +39,7 @@ mod ack_policy;
 pub mod arrived;
 mod ecn;
 mod fates;
+mod flood;
 mod frame;
 #[cfg(any(test, fuzzing))]
 #[expect(clippy::indexing_slicing, reason = "a panic is how a model fails")]
@@ -59,6 +60,8 @@ mod transport;
 
 pub use ack_policy::AckWait;
 pub use fates::{Fates, Source, Tag};
+#[doc(hidden)]
+pub use flood::Flood;
 pub use frame::{ACK_RANGES_MAX, Violation};
 pub use protection::{Protection, Sealed};
 pub use received::Ecn;

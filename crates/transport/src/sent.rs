@@ -146,6 +146,7 @@ impl SentPackets {
 
     /// Takes the oldest packet out.
     pub(crate) fn pop(&mut self) {
+        debug_assert!(!self.packets.is_empty(), "whoever takes a packet out has seen it");
         let Some(packet) = self.packets.pop_front() else { return };
         self.first += 1;
         self.first_tag = self.first_tag.wrapping_add(packet.tags.into());

@@ -364,7 +364,7 @@ impl SealedTransport {
 
     /// Adds what was sent and received.
     pub(super) fn add_to(&self, sent: &mut Traffic, received: &mut Traffic) {
-        let Some(counts) = self.counts() else { return };
+        let Some(counts) = self.counts() else { return }; // the ends have not agreed on it
         for (traffic, counts) in [(sent, counts.sent), (received, counts.received)] {
             traffic.packets += counts.packets;
             traffic.bytes += counts.bytes;

@@ -387,7 +387,7 @@ mod tests {
         let protection = Sealed { sealer, opener: Opener::new(Secret::new(&[2; 32])) };
         let controller = Box::new(Sizes(Arc::clone(&sizes)));
         let mut transport = Transport::new(config, protection, controller, now);
-        let mut poll = |transport: &mut Transport<Sealed>| {
+        let poll = |transport: &mut Transport<Sealed>| {
             transport.poll_transmit(now, &mut Vec::new(), 1, &mut Nothing);
             std::mem::take(&mut *sizes.lock().unwrap())
         };

@@ -195,7 +195,7 @@ impl Hop {
     /// Asks for the sealed transport, if the hop's datagrams can travel in it.
     fn offer_sealed(&mut self, headers: &mut HeaderMap) {
         let is_for_datagrams = self.beside.is_off() && self.tunnel.sends_datagrams();
-        let Some(mut carrier) = self.peer.carrier().filter(|_| is_for_datagrams) else { return };
+        let Some(mut carrier) = self.peer.carrier().filter(|_| is_for_datagrams) else { return }; // not in this mode
         if let Some(id) = carrier.quic().sealed_offer() {
             headers.insert(TRANSPORT, TransportField { id }.encode());
         }
