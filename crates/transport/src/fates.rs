@@ -1,5 +1,5 @@
-/// The name that an owner gives to a datagram. The transport only hands it back.
-pub type Tag = u64;
+/// The name that an owner gives to a datagram, with room for a flow and a number. The transport only hands it back.
+pub type Tag = u128;
 
 /// Hears what became of datagrams. Each one is first [sent](Self::sent), then either [acked](Self::acked) or
 /// [lost](Self::lost), once. One that is lost may be [acked late](Self::late_acked) after that, once.

@@ -96,7 +96,7 @@ impl Run {
     fn offer(&mut self, reader: &mut Reader<'_>) {
         let len = reader.choose(&[1, 100, 1170, 1169, 1167, 1166]);
         for _ in 0..u64::from(reader.byte()).min(DATAGRAMS_MAX - self.offered) {
-            self.owner.offer(self.offered, len);
+            self.owner.offer(self.offered.into(), len);
             self.offered += 1;
         }
     }

@@ -194,7 +194,7 @@ mod tests {
         sent.push(SentPacket::done(now));
         assert_eq!((sent.first(), sent.next_number()), (1, 1), "nothing is kept of it");
         for (number, tags) in [(1, 2), (2, 0), (3, 3)] {
-            (0..u64::from(tags)).for_each(|tag| sent.push_tag(10 * number + tag));
+            (0..Tag::from(tags)).for_each(|tag| sent.push_tag(10 * Tag::from(number) + tag));
             sent.push(packet(now, tags));
         }
         let tags = |sent: &SentPackets, number| -> Vec<Tag> {

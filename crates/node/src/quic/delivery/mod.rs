@@ -24,15 +24,20 @@ use std::{
 
 use bytes::Bytes;
 
+use super::StreamId;
 use crate::spare;
 
 pub(super) use self::tracking::tracking;
 
-/// The ID of a tracked datagram. Its sender chooses the ID, and uses no ID twice.
+/// The flow of a tracked datagram, and its number in this flow. One that is sent again keeps its ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct DatagramId(pub(crate) u64);
+pub(crate) struct DatagramId {
+    pub(crate) stream: StreamId,
+    pub(crate) number: u64,
+}
 
-/// The delivery of a datagram. Each tracked datagram gets exactly one report.
+/// The delivery of a datagram. Each tracked datagram gets exactly one report each time that it is sent, and may get
+/// [`Late`](Self::Late) besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// The peer acknowledged the packet.

@@ -6,12 +6,22 @@ use bytes::Bytes;
 use tandem_transport::{Fates, Source, Tag as TransportTag};
 
 use crate::{
-    quic::{DatagramId, Delivery, Tag},
+    quic::{DatagramId, Delivery, StreamId, Tag},
     spare,
 };
 
 /// The tag of a datagram whose fate is not reported.
 const UNTRACKED: TransportTag = TransportTag::MAX;
+
+/// What the transport calls a tracked datagram.
+fn tag(id: DatagramId) -> TransportTag {
+    TransportTag::from(id.stream.0) << 64 | TransportTag::from(id.number)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the halves are put together above")]
+const fn id(tag: TransportTag) -> DatagramId {
+    DatagramId { stream: StreamId((tag >> 64) as u64), number: tag as u64 }
+}
 
 /// The datagrams of one batch, and the fates of all tracked ones.
 pub(super) struct Owner {
@@ -51,7 +61,7 @@ impl Owner {
     /// Adds a datagram. `id`: its fate is reported.
     pub(super) fn push(&mut self, id: Option<DatagramId>, data: Bytes) {
         self.bytes += data.len();
-        self.datagrams.push_back((id.map_or(UNTRACKED, |DatagramId(id)| id), data));
+        self.datagrams.push_back((id.map_or(UNTRACKED, tag), data));
     }
 
     /// Gives up the datagrams at the front that no longer fit a packet, because the path MTU has shrunk.
@@ -90,8 +100,8 @@ impl Owner {
 
     fn report(&mut self, tag: TransportTag, delivery: Delivery) {
         if tag != UNTRACKED {
-            self.newest.take_if(|(id, _)| id.0 == tag);
-            self.verdicts.push_back((DatagramId(tag), delivery));
+            self.newest.take_if(|(newest, _)| *newest == id(tag));
+            self.verdicts.push_back((id(tag), delivery));
         }
     }
 }
@@ -99,7 +109,7 @@ impl Owner {
 impl Fates for Owner {
     fn sent(&mut self, tag: TransportTag, _: u64) {
         if tag != UNTRACKED {
-            self.newest = self.now.map(|now| (DatagramId(tag), now));
+            self.newest = self.now.map(|now| (id(tag), now));
         }
     }
 
@@ -113,7 +123,7 @@ impl Fates for Owner {
 
     fn late_acked(&mut self, tag: TransportTag) {
         if tag != UNTRACKED {
-            self.verdicts.push_back((DatagramId(tag), Delivery::Late));
+            self.verdicts.push_back((id(tag), Delivery::Late));
         }
     }
 }

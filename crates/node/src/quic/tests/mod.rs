@@ -1,6 +1,7 @@
 //! The delivery reports of a connection agree with the datagrams that its peer received.
 
 mod accept;
+mod beside;
 mod handshakes;
 mod hellos;
 mod owners;
@@ -22,7 +23,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::{
     ClientTls, Connection, ConnectionId, DatagramId, Delivery, Endpoint, Event, ServerTls,
-    Transport,
+    StreamId, Transport,
 };
 use crate::limits::Limits;
 
@@ -111,6 +112,11 @@ fn rustls_with(
     (ServerTls::new(server).unwrap(), client)
 }
 
+/// The ID of the datagram with this number.
+pub(super) const fn datagram(number: u64) -> DatagramId {
+    DatagramId { stream: StreamId(0), number }
+}
+
 /// Lets a client send tracked datagrams until all have delivery reports.
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
 fn send_over(path: &Path, seed: u64) -> Outcome {
@@ -149,15 +155,15 @@ fn send_over(path: &Path, seed: u64) -> Outcome {
             let full = connection.max_datagram_size().unwrap();
             let mut data = vec![0; [8, 1000, full][random.random_range(0..3)]];
             data[..8].copy_from_slice(&next_id.to_be_bytes());
-            if !connection.send_tracked_datagram(DatagramId(next_id), Bytes::from(data)) {
+            if !connection.send_tracked_datagram(datagram(next_id), Bytes::from(data)) {
                 break;
             }
             next_id += 1;
         }
-        while let Some((DatagramId(id), delivery)) = connection.poll_delivery() {
+        while let Some((DatagramId { number: id, .. }, delivery)) = connection.poll_delivery() {
             assert_eq!(outcome.reported.insert(id, delivery), None, "{id} is reported of twice");
         }
-        if let Some((DatagramId(newest), sent)) = connection.newest_datagram() {
+        if let Some((DatagramId { number: newest, .. }, sent)) = connection.newest_datagram() {
             assert!(sent <= now && newest < next_id && !outcome.reported.contains_key(&newest));
         }
         for (index, side) in sides.iter_mut().enumerate() {

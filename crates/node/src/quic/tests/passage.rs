@@ -74,7 +74,7 @@ impl Case {
         let packets = transmit(&mut self.sides[from], self.now);
         let sender = self.ids[0].unwrap();
         if from == 0 {
-            for (number, DatagramId(id)) in
+            for (number, DatagramId { number: id, .. }) in
                 self.sides[0].connection(sender).unwrap().hooks.deliveries.numbers()
             {
                 self.datagrams.entry(number).or_default().insert(id);
@@ -189,7 +189,7 @@ proptest! {
                     let mut data = vec![0; [8, 30, 700, full][case.random.random_range(0..4)]];
                     data[..8].copy_from_slice(&next.to_be_bytes());
                     if connection.has_room_for_datagram(data.len()) {
-                        connection.send_tracked_datagram(DatagramId(next), Bytes::from(data));
+                        connection.send_tracked_datagram(datagram(next), Bytes::from(data));
                     }
                     next += 1;
                 }

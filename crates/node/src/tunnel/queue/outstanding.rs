@@ -48,9 +48,6 @@ const NUMBERS_MAX: usize = 7168;
 /// repaired.
 const OVERHEAD: usize = 256;
 
-/// The memory of a datagram in flight, here and in the account of deliveries.
-const IN_FLIGHT_MEMORY: usize = size_of::<Option<(StreamId, u64)>>() + quic::IN_FLIGHT_MEMORY;
-
 /// How a flow's lost datagrams are repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tunnel) struct RepairPlan {
@@ -108,9 +105,14 @@ impl RepairPlan {
 #[derive(Debug)]
 pub(super) struct Outstanding {
     flows: BTreeMap<StreamId, FlowRepair>,
-    /// The datagrams in flight, in the order of their IDs. The first has the ID `first_id`.
-    in_flight: VecDeque<Option<(StreamId, u64)>>,
-    first_id: u64,
+    /// How many datagrams have left whose delivery is not known.
+    in_flight: usize,
+    /// The datagrams that left last, at most [`PROBE_DEPTH`].
+    newest: VecDeque<DatagramId>,
+    /// The time of the last [`Self::settle`].
+    now: Option<Instant>,
+    /// When the engine has taken the newest datagram.
+    newest_since: Option<Instant>,
     /// Bytes of all datagrams that are kept.
     bytes: usize,
     /// How many numbers of all flows are kept, with a datagram or without.
@@ -190,8 +192,10 @@ impl Outstanding {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             flows: BTreeMap::new(),
-            in_flight: VecDeque::new(),
-            first_id: 0,
+            in_flight: 0,
+            newest: VecDeque::new(),
+            now: None,
+            newest_since: None,
             bytes: 0,
             numbers: 0,
             bytes_max,
@@ -233,7 +237,7 @@ impl Outstanding {
 
     /// Whether no flow is repaired, and no delivery report is due.
     pub(super) fn is_idle(&self) -> bool {
-        self.flows.is_empty() && self.in_flight.is_empty()
+        self.flows.is_empty() && self.in_flight == 0
     }
 
     /// Bytes that wait for retransmission.
@@ -254,7 +258,7 @@ impl Outstanding {
     /// Bytes of memory that everything takes.
     pub(super) fn memory(&self) -> usize {
         let flows = self.flows.len() * 2 * size_of::<FlowRepair>();
-        self.kept_memory() + flows + self.in_flight.capacity() * IN_FLIGHT_MEMORY
+        self.kept_memory() + flows + self.in_flight * quic::IN_FLIGHT_MEMORY
     }
 
     /// Datagrams sent, and how many of those were retransmissions.
@@ -288,11 +292,12 @@ impl Outstanding {
         carrier: &mut impl QueueCarrier,
         mut lost: impl FnMut(StreamId),
     ) {
+        self.now = Some(now);
         self.smoothed_rtt = carrier.smoothed_rtt();
         let mut is_acked = false;
-        while let Some((DatagramId(id), delivery)) = carrier.poll_delivery() {
+        while let Some((DatagramId { stream, number }, delivery)) = carrier.poll_delivery() {
             is_acked |= delivery == Delivery::Acked;
-            let Some((stream, number)) = self.take_in_flight(id) else { continue };
+            self.in_flight -= usize::from(delivery != Delivery::Late);
             match delivery {
                 Delivery::Acked | Delivery::Late => self.stop_repair(stream, number, None),
                 Delivery::Lost if self.on_lost(now, stream, number) => lost(stream),
@@ -305,17 +310,6 @@ impl Outstanding {
             self.ack_time += now.saturating_duration_since(before).min(SILENCE_MAX);
             self.probes = 0;
         }
-    }
-
-    fn take_in_flight(&mut self, id: u64) -> Option<(StreamId, u64)> {
-        let index = usize::try_from(id.checked_sub(self.first_id)?).ok()?;
-        let taken = self.in_flight.get_mut(index)?.take();
-        while self.in_flight.front().is_some_and(Option::is_none) {
-            self.in_flight.pop_front();
-            self.first_id += 1;
-        }
-        spare::give_back(&mut self.in_flight);
-        taken
     }
 
     /// Handles a loss. Returns whether the datagram now waits for retransmission.
@@ -443,8 +437,8 @@ impl Outstanding {
         let Some(kept) = flow.kept_mut(number) else { return true }; // it is given up
         let Some(data) = kept.data.clone() else { return true }; // it has arrived
         let len = data.len();
-        let id = self.first_id + self.in_flight.len() as u64;
-        if !carrier.send_tracked_datagram(DatagramId(id), data) {
+        let id = DatagramId { stream, number };
+        if !carrier.send_tracked_datagram(id, data) {
             if flow.waiting.insert(number) {
                 flow.waiting_bytes += len;
                 self.waiting_bytes += len;
@@ -460,7 +454,12 @@ impl Outstanding {
             flow.waiting_bytes -= len;
             self.waiting_bytes -= len;
         }
-        self.in_flight.push_back(Some((stream, number)));
+        self.in_flight += 1;
+        if self.newest.len() == PROBE_DEPTH {
+            self.newest.pop_front();
+        }
+        self.newest.push_back(id);
+        self.newest_since = self.now;
         true
     }
 
@@ -469,13 +468,12 @@ impl Outstanding {
     /// would stay undetected, because only acknowledgements of later packets show a loss.
     pub(super) fn probe(&mut self, now: Instant, carrier: &mut impl QueueCarrier) {
         self.next_probe = None;
-        let Some((DatagramId(newest), sent)) = carrier.newest_datagram() else { return }; // all have arrived
-        let last = self.first_id + self.in_flight.len() as u64;
+        let Some((newest, sent)) = carrier.newest_datagram() else { return }; // all have arrived
         // The engine still has unsent datagrams, which serve as a probe.
-        if newest + 1 != last {
+        if self.newest.back() != Some(&newest) || Some(sent) < self.newest_since {
             return;
         }
-        let Some((stream, number)) = self.probe_candidate() else { return }; // nothing is left to repair
+        let Some(DatagramId { stream, number }) = self.probe_candidate() else { return }; // nothing is left to repair
         let probe_timeout = self.smoothed_rtt + self.smoothed_rtt / 4;
         let due =
             sent + (probe_timeout * (1 << self.probes.min(PROBE_DOUBLINGS_MAX))).max(PROBE_LEAST);
@@ -494,17 +492,14 @@ impl Outstanding {
     }
 
     /// The newest datagram in flight that is not acknowledged and may be retransmitted.
-    fn probe_candidate(&self) -> Option<(StreamId, u64)> {
-        let mut newest = self.in_flight.iter().rev().take(PROBE_DEPTH).flatten().copied();
-        newest.find(|(stream, number)| {
-            let flow = self.flows.get(stream);
-            flow.is_some_and(|flow| {
-                flow.kept(*number).is_some_and(|kept| {
-                    let limit = flow.plan.limit.map_or(u32::MAX, u32::from);
-                    kept.data.is_some() && kept.sends <= limit
-                })
-            })
-        })
+    fn probe_candidate(&self) -> Option<DatagramId> {
+        let may_go = |&DatagramId { stream, number }: &DatagramId| {
+            let flow = self.flows.get(&stream)?;
+            let kept = flow.kept(number)?;
+            let limit = flow.plan.limit.map_or(u32::MAX, u32::from);
+            Some(kept.data.is_some() && kept.in_flight > 0 && kept.sends <= limit)
+        };
+        self.newest.iter().rev().copied().find(|id| may_go(id) == Some(true))
     }
 }
 
@@ -514,7 +509,7 @@ const PROBE_LEAST: Duration = Duration::from_millis(10);
 /// How often, at most, the time between probes doubles while no acknowledgement arrives.
 const PROBE_DOUBLINGS_MAX: u32 = 6;
 
-/// How many of the newest datagrams in flight are searched for one to probe with.
+/// How many of the newest datagrams are searched for one to probe with.
 const PROBE_DEPTH: usize = 16;
 
 impl FlowRepair {

@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tandem_congestion::{ControllerConfig, ControllerName, Feedback, factory};
 
-use super::super::{DatagramId, Deliveries, Delivery, tracking};
+use super::super::{DatagramId, Deliveries, Delivery, StreamId, tracking};
 
 /// The conditions of the path, and the events on it.
 #[derive(Clone, Debug)]
@@ -288,7 +288,7 @@ impl Engines {
                 };
                 let mut data = vec![0; len];
                 data[..8].copy_from_slice(&side.next_id.to_be_bytes());
-                let id = DatagramId(side.next_id);
+                let id = DatagramId { stream: StreamId(0), number: side.next_id };
                 side.next_id += 1;
                 let tracked = side.deliveries.track(id, Bytes::from(data));
                 if connection.datagrams().send(tracked, false).is_ok() {
@@ -366,7 +366,7 @@ impl Engines {
             let id = u64::from_be_bytes(data[..8].try_into().unwrap());
             *side.received.entry(id).or_default() += 1;
         }
-        while let Some((DatagramId(id), delivery)) = side.deliveries.poll() {
+        while let Some((DatagramId { number: id, .. }, delivery)) = side.deliveries.poll() {
             let reported_before = side.outcome.verdicts.insert(id, delivery).is_some();
             side.outcome.reported_twice += u64::from(reported_before);
         }

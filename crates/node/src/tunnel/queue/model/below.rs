@@ -32,7 +32,6 @@ pub(in crate::tunnel::queue) struct Below {
     pub(in crate::tunnel::queue) in_flight: VecDeque<(DatagramId, Instant)>,
     last_sent: Option<(DatagramId, Instant)>,
     pub(in crate::tunnel::queue) reports: VecDeque<(DatagramId, Delivery)>,
-    last_id: Option<DatagramId>,
     /// The request streams of open flows.
     pub(in crate::tunnel::queue) streams: BTreeMap<StreamId, Stream>,
 }
@@ -67,7 +66,6 @@ impl Below {
             in_flight: VecDeque::new(),
             last_sent: None,
             reports: VecDeque::new(),
-            last_id: None,
             streams: BTreeMap::new(),
         }
     }
@@ -193,7 +191,6 @@ impl QueueCarrier for Below {
         }
         let Some(room) = self.room.checked_sub(data.len()) else { return false };
         self.room = room;
-        assert!(self.last_id.replace(id) < Some(id), "{id:?} is used twice");
         self.taken.push_back(id);
         self.note_datagram(data);
         true
