@@ -124,10 +124,10 @@ pub struct Transport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, DeserializeFromStr, SerializeDisplay)]
 pub enum DatagramTransport {
     /// DATAGRAM frames of the connection (RFC 9221).
-    #[default]
     Quic,
     /// The sealed transport beside the connection (`docs/design/wire.md`), if the peer agrees, and if the controller is
     /// one of ours. DATAGRAM frames otherwise.
+    #[default]
     Sealed,
 }
 

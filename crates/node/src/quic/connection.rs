@@ -504,6 +504,11 @@ impl Connection {
             self.acks.close(now, self.hooks.observer.lock().take_has_acked());
         }
         let mut transmit = from_noq(&transmit?);
+        if let Some(sealed) = self.sealed.as_mut().filter(|_| is_beside)
+            && self.hooks.observer.lock().take_has_streamed()
+        {
+            sealed.on_stream_sent(now);
+        }
         if self.is_client && self.awaits.is_none() && self.hooks.observer.lock().take_has_elicited()
         {
             self.awaits = Some(now);
@@ -534,7 +539,8 @@ impl Connection {
 
     /// Runs the timers that are due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        if self.sealed.as_mut().is_some_and(|sealed| sealed.handle_timeout(now)) {
+        let awaits_ack = self.hooks.deliveries.awaits_ack();
+        if self.sealed.as_mut().is_some_and(|sealed| sealed.handle_timeout(now, awaits_ack)) {
             self.ping();
         }
         if self.engine_timeout().is_some_and(|due| due <= now) {

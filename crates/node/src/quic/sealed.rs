@@ -42,6 +42,13 @@ const RECEIVE_BUFFER: usize = 4_000_000;
 /// client's address has changed, the server learns it from that (RFC 9000 §9), and the connection does not become idle.
 const BEAT: Duration = Duration::from_secs(1);
 
+/// A PING follows stream data after an RTT divided by this, so that its acknowledgement comes when the data count as lost
+/// if they are not acknowledged (after 9/8 of an RTT, RFC 9002 §6.1.2).
+const TRAILER: u32 = 4;
+
+/// The least time after which a PING follows stream data.
+const TRAILER_LEAST: Duration = Duration::from_millis(1);
+
 /// What a connection has of a sealed transport.
 pub(super) struct SealedTransport {
     /// The ID at which this end receives.
@@ -67,6 +74,8 @@ struct Running {
     is_used: bool,
     /// When the client lets the connection send something.
     next_beat: Option<Instant>,
+    /// When the connection sends a PING behind stream data that it has sent.
+    next_trailer: Option<Instant>,
     /// Since when the peer has an address that is not validated.
     unvalidated: Option<Instant>,
     /// How many probe timeouts the client has answered with a packet of the connection.
@@ -148,6 +157,7 @@ impl SealedTransport {
             arrived_bytes: 0,
             is_used: self.is_client,
             next_beat: None,
+            next_trailer: None,
             unvalidated: None,
             probe_timeouts: 0,
         }));
@@ -310,11 +320,23 @@ impl SealedTransport {
     /// When the first timer is due.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let running = self.running.as_ref()?;
-        super::earliest(running.transport.next_timeout(), running.next_beat)
+        let own = super::earliest(running.next_beat, running.next_trailer);
+        super::earliest(running.transport.next_timeout(), own)
     }
 
-    /// Does what is due. Returns whether the connection itself has to send something.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+    /// The connection has sent stream data. If it sends no more within a quarter of an RTT, a PING follows them, whose
+    /// acknowledgement shows whether they were lost. With DATAGRAM frames the acknowledgements of payloads do so. Without
+    /// either, a request that is lost takes a probe timeout of the engine, which seldom measures the RTT.
+    pub(super) fn on_stream_sent(&mut self, now: Instant) {
+        if let Some(running) = &mut self.running {
+            let rtt = running.transport.smoothed_rtt().unwrap_or_default();
+            running.next_trailer = Some(now + (rtt / TRAILER).max(TRAILER_LEAST));
+        }
+    }
+
+    /// Does what is due. Returns whether the connection itself has to send something. `awaits_ack`: whether the peer has
+    /// not acknowledged everything that the connection has sent.
+    pub(super) fn handle_timeout(&mut self, now: Instant, awaits_ack: bool) -> bool {
         let Some(running) = &mut self.running else { return false };
         let Running { transport, owner, .. } = &mut **running;
         owner.set_now(now);
@@ -324,7 +346,8 @@ impl SealedTransport {
         let probes = transport.counts().recovery.probe_timeouts;
         let is_new = std::mem::replace(&mut running.probe_timeouts, probes) != probes;
         let beats = running.next_beat.take_if(|due| *due <= now).is_some();
-        self.is_client && (is_new || beats)
+        let trails = running.next_trailer.take_if(|due| *due <= now).is_some() && awaits_ack;
+        trails || self.is_client && (is_new || beats)
     }
 
     /// Lets no packet leave, because the peer has another address since this time, which is not validated.

@@ -46,6 +46,8 @@ pub(super) struct Observed {
     arrived: Arrived,
     /// Whether a 1-RTT packet was sent that must be acknowledged since this was last taken.
     has_elicited: bool,
+    /// Whether a 1-RTT packet with a STREAM frame was sent since this was last taken.
+    has_streamed: bool,
     /// Whether an ACK frame was sent since this was last taken.
     has_acked: bool,
     /// The largest packet number of a 1-RTT packet that has arrived.
@@ -260,6 +262,11 @@ impl Observed {
         std::mem::take(&mut self.has_elicited)
     }
 
+    /// Takes whether a 1-RTT packet with a STREAM frame was sent since the last call.
+    pub(super) fn take_has_streamed(&mut self) -> bool {
+        std::mem::take(&mut self.has_streamed)
+    }
+
     /// Takes whether an ACK frame was sent since the last call.
     pub(super) fn take_has_acked(&mut self) -> bool {
         std::mem::take(&mut self.has_acked)
@@ -458,6 +465,7 @@ impl PacketKey for ObservedKey {
         if self.packet_type == PacketType::OneRtt {
             observed.largest_sent = Some(packet);
             observed.has_elicited |= !contents.is_ack_only();
+            observed.has_streamed |= contents.has_stream;
         }
         self.key.encrypt(path_id, packet, buf, header_len);
         if let Some(layer) = &observed.layer {
