@@ -18,7 +18,7 @@ read -ra fuzz_args <<<"${FUZZ_ARGS:-}"
 options_of() {
     case "$1" in
     proxy_node | origin_node | wrong_node | malicious_proxy | malicious_origin) echo "-max_len=1500 -len_control=0" ;;
-    tunnel_queue | admission | pep_flows | pep_listener) echo "-max_len=2000" ;;
+    tunnel_queue | admission | pep_flows | pep_listener | transport | transport_network) echo "-max_len=2000" ;;
     capsule | connect_tcp | h3_frame | local_http | socks5 | qpack | message) echo "-max_len=4096" ;;
     files | jwt | plan | takeover_lines | dns_message | https_records | rate_trace) echo "-max_len=4096" ;;
     esac

@@ -75,7 +75,7 @@ def last_object(text: str) -> dict:
 
 def bytes_of(qlog: str, way: str) -> int:
     """Returns the bytes of the QUIC packets that were `sent` or `received`."""
-    lengths = re.findall(rf'"name":"quic:packet_{way}".*?"length":(\d+)', qlog)
+    lengths = re.findall(rf'"name":"(?:quic|tandem):packet_{way}".*?"length":(\d+)', qlog)
     return sum(map(int, lengths))
 
 

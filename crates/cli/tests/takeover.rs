@@ -136,7 +136,13 @@ fn write_secret(path: &Path, text: &str) {
 
 #[test]
 fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
-    const DOWNLOADS: usize = 4;
+    // The modes with datagrams, each with what carries these.
+    const DOWNLOADS: [&str; 4] = [
+        "--mode mdt --transport quic",
+        "--mode mdt --transport sealed",
+        "--mode rmdt --transport sealed",
+        "--mode tecc --transport sealed",
+    ];
     let scene = Scene::new();
     let file = scene.write_noise("root/f", LONG);
     let expected = sha256(&file);
@@ -151,7 +157,7 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
         &scene,
         "proxy --listen 127.0.0.1:0 --allow-target 127.0.0.1 --cert tls/cert.pem --key tls/key.pem \
          --token-file tokens --users-file users.toml --usage-store usage.db --threads 2 \
-         --admin unix:admin",
+         --transport sealed --admin unix:admin",
     );
     let get = |user: &str, ca: &str, to: &str| {
         format!(
@@ -162,15 +168,16 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
     let rest = &AtomicBool::new(false);
     let _second = thread::scope(|scope| {
         let line = get("alice", "old-ca.pem", "-");
-        let downloads: Vec<_> = (0..DOWNLOADS)
-            .map(|_| {
-                let command = scene.command(line.split_whitespace());
-                scope.spawn(|| read_in_parts(command, rest))
-            })
-            .collect();
-        for _ in 0..DOWNLOADS {
+        let downloads = DOWNLOADS.map(|mode| {
+            let command = scene.command(line.split_whitespace().chain(mode.split_whitespace()));
+            scope.spawn(|| read_in_parts(command, rest))
+        });
+        for _ in DOWNLOADS {
             proxy.says("flow opened");
         }
+        let connections = || scene.run("top unix:admin --json").succeeds();
+        let are_sealed = || connections().matches(r#""transport":"sealed""#).count() == 3;
+        eventually("three sealed transports", are_sealed);
         change_files(&scene, &proxy);
         replace_program(&scene);
         let successor = Successor::of(&proxy);
@@ -204,7 +211,7 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
     let usage = scene.run("users --store usage.db --json").succeeds();
     let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();
     let users = usage["users"].as_array().unwrap();
-    for (user, downloads) in [("alice", DOWNLOADS), ("bob", 1)] {
+    for (user, downloads) in [("alice", DOWNLOADS.len()), ("bob", 1)] {
         let user = users.iter().find(|it| it["user"] == user).unwrap();
         let carried = user["to_client_bytes"].as_u64().unwrap();
         assert!(carried > downloads as u64 * 6_000_000, "{usage}");

@@ -1,5 +1,6 @@
 //! Prints the shares of flows of an access link by their controllers: the tables of
-//! `benchmarks/notes/tunnels-controller.md`.
+//! `benchmarks/notes/tunnels-controller.md`. With `-- sealed` it prints those of a tunnel by what carries its datagrams:
+//! the table of `docs/design/adr/0090-a-transport-for-datagrams.md`.
 
 #![expect(clippy::print_stdout, reason = "that is what it is for")]
 
@@ -8,13 +9,17 @@ mod bed;
 
 use bed::{Contest, Flow, Shares};
 use tandem_congestion::ControllerName;
-use tandem_units::{ByteCount, Ratio};
+use tandem_node::quic::DatagramTransport;
+use tandem_units::{ByteCount, Rate, Ratio};
 
 fn tunnels(count: usize, name: ControllerName) -> Vec<Flow> {
     vec![Flow::Tunnel(name); count]
 }
 
 fn main() {
+    if std::env::args().any(|argument| argument == "sealed") {
+        return by_transport();
+    }
     use ControllerName::{Bbr1, Bbr1Tunnel, Cubic};
     let against = |first: Flow, second: Flow| vec![first, second];
     let contests = [
@@ -44,6 +49,38 @@ fn main() {
                 })
                 .collect();
             row(label, loss, queue, &all);
+        }
+    }
+}
+
+/// A tunnel beside another flow, with DATAGRAM frames and with the sealed transport.
+fn by_transport() {
+    use ControllerName::{Bbr1, Bbr1Tunnel, Cubic};
+    println!("| beside | link | shares % with quic | with sealed | queue drops % | |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for (other, name) in [(Cubic, "CUBIC"), (Bbr1, "BBRv1")] {
+        for (mbps, delay, queue) in [(20, 20, 100), (20, 20, 300), (50, 10, 150), (50, 40, 1000)] {
+            let of = |datagrams| {
+                let runs = (1..=3).map(|seed| {
+                    let flows = [Flow::Tunnel(Bbr1Tunnel), Flow::Direct(other)];
+                    let mut contest = Contest::new(flows, seed);
+                    contest.rate = Rate::from_mbps(mbps);
+                    contest.delay = std::time::Duration::from_millis(delay);
+                    contest.queue = ByteCount::new(queue * 1000);
+                    contest.datagrams = datagrams;
+                    contest.run()
+                });
+                let runs: Vec<_> = runs.collect();
+                let each = runs.iter().map(|it| format!("{:.0}", 100.0 * it.share(0)));
+                let dropped = runs.iter().map(|it| 100.0 * it.dropped).sum::<f64>() / 3.0;
+                (each.collect::<Vec<_>>().join(", "), dropped)
+            };
+            let [(quic, quic_drops), (sealed, sealed_drops)] =
+                [DatagramTransport::Quic, DatagramTransport::Sealed].map(of);
+            println!(
+                "| {name} | {mbps} Mbit/s, {delay} ms, {queue} kB | {quic} | {sealed} | \
+                 {quic_drops:.2} | {sealed_drops:.2} |"
+            );
         }
     }
 }

@@ -3,6 +3,9 @@ pub type Tag = u128;
 
 /// Hears what became of datagrams. Each one is first [sent](Self::sent), then either [acked](Self::acked) or
 /// [lost](Self::lost), once. One that is lost may be [acked late](Self::late_acked) after that, once.
+///
+/// An owner that writes a log also hears of packets. `frames` are the plaintext of a packet, and `size` is that of the
+/// whole packet, in bytes of UDP payload.
 pub trait Fates {
     /// The datagram has left in the packet with this number.
     fn sent(&mut self, tag: Tag, packet_number: u64);
@@ -15,6 +18,24 @@ pub trait Fates {
 
     /// The peer has a datagram that was declared lost: it was only late.
     fn late_acked(&mut self, tag: Tag);
+
+    /// A packet is about to leave.
+    #[inline]
+    fn packet_sent(&mut self, number: u64, frames: &[u8], size: usize) {
+        let _ = (number, frames, size);
+    }
+
+    /// An authentic packet has arrived. Its frames may be a violation of the protocol.
+    #[inline]
+    fn packet_received(&mut self, number: u64, frames: &[u8], size: usize) {
+        let _ = (number, frames, size);
+    }
+
+    /// A packet that was sent is declared lost.
+    #[inline]
+    fn packet_lost(&mut self, number: u64, size: usize) {
+        let _ = (number, size);
+    }
 }
 
 /// Where the datagrams come from: the owner's queue, which stays the only one.

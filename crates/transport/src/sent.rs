@@ -79,6 +79,12 @@ impl SentPacket {
 }
 
 impl SentPackets {
+    /// A ring whose next packet has this number.
+    #[cfg(test)]
+    pub(crate) fn starting_at(first: u64) -> Self {
+        Self { first, ..Self::default() }
+    }
+
     pub(crate) fn first(&self) -> u64 {
         self.first
     }

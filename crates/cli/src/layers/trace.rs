@@ -125,6 +125,8 @@ pub(super) struct Trace {
     pub(super) lost: Vec<(f64, f64)>,
     pub(super) repaired: Vec<(f64, f64)>,
     end: f64,
+    /// Whether there is a sealed transport. Its window and RTT are drawn from then on, because it carries the datagrams.
+    has_sealed: bool,
 }
 
 impl Trace {
@@ -155,14 +157,14 @@ impl Trace {
     fn add(&mut self, TraceEvent { time, name, data }: &TraceEvent) {
         self.end = *time;
         match name.as_str() {
-            "quic:packet_sent" => {
+            "quic:packet_sent" | "tandem:packet_sent" => {
                 self.sent += 1;
                 self.sent_bytes += data.raw.as_ref().and_then(|raw| raw.length).unwrap_or(0);
             }
-            "quic:packet_received" => {
+            "quic:packet_received" | "tandem:packet_received" => {
                 self.received_bytes += data.raw.as_ref().and_then(|raw| raw.length).unwrap_or(0);
             }
-            "quic:packet_lost" => {
+            "quic:packet_lost" | "tandem:packet_lost" => {
                 let before = newest(&self.lost);
                 step(&mut self.lost, *time, before + 1.0);
             }
@@ -171,7 +173,9 @@ impl Trace {
                 let before = newest(&self.repaired);
                 step(&mut self.repaired, *time, before + more);
             }
-            "quic:recovery_metrics_updated" => {
+            "quic:recovery_metrics_updated" if self.has_sealed => {}
+            "quic:recovery_metrics_updated" | "tandem:recovery_metrics_updated" => {
+                self.has_sealed = name.starts_with("tandem:");
                 self.least_rtt = data.min_rtt.or(self.least_rtt);
                 if let Some(window) = data.congestion_window {
                     step(&mut self.windows, *time, window);
@@ -253,6 +257,23 @@ mod tests {
         for foreign in ["", "{}", "no JSON", r#"{"trace":{"common_fields":{"group_id":7}}}"#] {
             assert!(QlogHead::read(file(&[foreign]).path()).is_none(), "{foreign}");
         }
+    }
+
+    #[test]
+    fn the_packets_of_a_sealed_transport_count_and_its_window_is_drawn() {
+        let file = file(&[
+            HEAD,
+            r#"{"time":1,"name":"quic:packet_sent","data":{"raw":{"length":1200}}}"#,
+            r#"{"time":2,"name":"quic:recovery_metrics_updated","data":{"congestion_window":9,"min_rtt":4.5}}"#,
+            r#"{"time":3,"name":"tandem:packet_sent","data":{"raw":{"length":1000}}}"#,
+            r#"{"time":4,"name":"tandem:recovery_metrics_updated","data":{"congestion_window":7,"min_rtt":4}}"#,
+            r#"{"time":5,"name":"quic:recovery_metrics_updated","data":{"congestion_window":3}}"#,
+            r#"{"time":6,"name":"tandem:packet_lost","data":{"raw":{"length":1000}}}"#,
+        ]);
+        let trace = Trace::read(file.path()).unwrap();
+        assert_eq!((trace.sent, trace.sent_bytes, trace.least_rtt), (2, 2200, Some(4.0)));
+        assert_eq!(trace.windows, [(2.0, 9.0), (4.0, 9.0), (4.0, 7.0), (6.0, 7.0)]);
+        assert_eq!(trace.lost, [(6.0, 1.0), (6.0, 1.0)]);
     }
 
     #[test]

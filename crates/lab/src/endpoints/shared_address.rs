@@ -21,6 +21,8 @@ pub struct SharedAddress<N> {
     owner: Owner,
     /// The nodes that get new connections.
     new: Range<usize>,
+    /// The nodes that get packets at all.
+    there: Range<usize>,
     strays: u64,
     is_listening: bool,
 }
@@ -40,13 +42,14 @@ impl<N: Node> SharedAddress<N> {
     /// connections.
     pub fn new(nodes: impl IntoIterator<Item = N>, owner: Owner, new: Range<usize>) -> Self {
         let member = |node| Member { node, listening: None, is_over: false };
-        Self {
-            nodes: nodes.into_iter().map(member).collect(),
-            owner,
-            new,
-            strays: 0,
-            is_listening: false,
-        }
+        let nodes: Vec<_> = nodes.into_iter().map(member).collect();
+        Self { there: 0..nodes.len(), nodes, owner, new, strays: 0, is_listening: false }
+    }
+
+    /// Only these nodes get packets from now on, those of nodes that are not there too. `new`: those of them that get
+    /// new connections. A process begins to take over an address, or has ended.
+    pub fn set_members(&mut self, there: Range<usize>, new: Range<usize>) {
+        (self.there, self.new) = (there, new);
     }
 
     /// How many packets have reached a node that is not their owner.
@@ -70,7 +73,7 @@ impl<N: Node> SharedAddress<N> {
         for (index, member) in self.nodes.iter_mut().enumerate() {
             let is_stray = index != owner;
             let Some(socket) = member.listening else { continue };
-            if is_stray && is_long {
+            if is_stray && is_long || !self.there.contains(&index) {
                 continue;
             }
             self.strays += u64::from(is_stray);

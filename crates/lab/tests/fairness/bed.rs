@@ -15,7 +15,7 @@ use tandem_node::{
     client::{FetchConfig, HopConfig, Task},
     limits::Limits,
     proxy::{Access, TargetPolicy},
-    quic::{Mtu, Transport},
+    quic::{DatagramTransport, Mtu, Transport},
 };
 use tandem_units::{ByteCount, Rate, Ratio};
 use tandem_wire::Template;
@@ -40,6 +40,8 @@ pub(crate) enum Flow {
 pub(crate) struct Contest {
     pub(crate) flows: Vec<Flow>,
     pub(crate) rate: Rate,
+    /// The delay of the link in each direction.
+    pub(crate) delay: Duration,
     pub(crate) queue: ByteCount,
     pub(crate) loss: Ratio,
     /// The time from the start of one flow to the start of the next.
@@ -48,6 +50,8 @@ pub(crate) struct Contest {
     pub(crate) settle: Duration,
     /// The length of the measurement.
     pub(crate) measure: Duration,
+    /// What carries the datagrams of the tunnels.
+    pub(crate) datagrams: DatagramTransport,
     pub(crate) seed: u64,
 }
 
@@ -69,11 +73,13 @@ impl Contest {
         Self {
             flows: flows.into(),
             rate: Rate::from_mbps(20),
+            delay: Duration::from_millis(20),
             queue: ByteCount::new(300_000),
             loss: Ratio::ZERO,
             interval: Duration::from_secs(2),
             settle: Duration::from_secs(10),
             measure: Duration::from_secs(30),
+            datagrams: DatagramTransport::Quic,
             seed,
         }
     }
@@ -109,7 +115,7 @@ impl Contest {
     fn access(&self) -> LinkConfig {
         LinkConfig {
             capacity: self.rate.into(),
-            delay: Duration::from_millis(20),
+            delay: self.delay,
             loss: LossModel::Bernoulli(self.loss),
             queue: tandem_lab::QueueConfig::DropTail(tandem_lab::QueueLimit::bytes(self.queue)),
             ..LinkConfig::default()
@@ -147,6 +153,7 @@ struct Bed {
     access: LinkConfig,
     /// The paths towards the clients and from them, once there is a client.
     paths: Option<(PathId, PathId)>,
+    datagrams: DatagramTransport,
     seed: u64,
 }
 
@@ -160,6 +167,7 @@ impl Bed {
             certificate: TestCertificate::new(names.iter().map(String::as_str)),
             access: contest.access(),
             paths: None,
+            datagrams: contest.datagrams,
             seed: contest.seed,
         }
     }
@@ -218,7 +226,7 @@ impl Bed {
     fn transport(&self, number: usize, name: ControllerName) -> Transport {
         let seed = self.seed * 100 + number as u64;
         let controller = ControllerConfig { seed, ..name.into() };
-        Transport { controller, ..Transport::default() }
+        Transport { controller, datagrams: self.datagrams, ..Transport::default() }
     }
 
     fn origin(&self, number: usize, name: ControllerName) -> Origin {

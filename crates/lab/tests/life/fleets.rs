@@ -5,10 +5,13 @@ use std::time::Duration;
 use tandem_node::{
     Event, Proxy,
     client::{Repair, TunnelMode},
-    quic::{Fleet, FleetSecret, Generation, Neighbours, Transport},
+    quic::{
+        DatagramTransport::{Quic, Sealed},
+        Fleet, FleetSecret, Generation, Neighbours, Transport,
+    },
 };
 use tandem_units::ByteCount;
-use tandem_wire::RoutableIds;
+use tandem_wire::{Order, RoutableIds};
 
 use crate::{
     MS,
@@ -17,7 +20,8 @@ use crate::{
 
 /// A machine with this number, and what it knows of the other one, whose number is 1 or 0.
 fn machine(scenario: &Scenario, number: u8) -> (Proxy, Neighbours) {
-    let ids = RoutableIds::new(0, 1, 8, None).unwrap();
+    // They have 8 bytes, as those of the sealed transport.
+    let ids = RoutableIds::new(0, 1, 5, None).unwrap();
     let generation = Generation { ids, secret: FleetSecret([9; 32]) };
     let neighbours = Neighbours::new([(vec![1 - number], "10.0.0.77:443".parse().unwrap())]);
     let fleet = Fleet::new(vec![number], vec![generation]).unwrap();
@@ -42,6 +46,7 @@ fn wait_for_tunnel(scenario: &Scenario, until_known: Duration) -> Duration {
             |(at, event): &&(Duration, Event)| *at > known && matches!(event, Event::HopUp { .. });
         let outcome = testbed.finish();
         assert_eq!(outcome.report().bytes, scenario.file.get());
+        assert_eq!(outcome.report().connections[0].datagrams, scenario.datagrams[0]);
         let events = testbed.world.events(testbed.client);
         let (built, _) = events.iter().find(is_new).expect("the tunnel is built again");
         built.saturating_sub(known)
@@ -50,13 +55,21 @@ fn wait_for_tunnel(scenario: &Scenario, until_known: Duration) -> Duration {
 
 #[test]
 fn clients_are_reset_when_their_machine_is_known_to_be_gone_and_not_when_they_next_send() {
-    for mode in [TunnelMode::Mdt, TunnelMode::Mst, TunnelMode::Rmdt(Repair::default())] {
+    let tecc = TunnelMode::Tecc(Repair { order: Order::Window, ..Repair::default() });
+    for (mode, datagrams) in [
+        (TunnelMode::Mdt, [Quic; 2]),
+        (TunnelMode::Mdt, [Sealed; 2]),
+        (TunnelMode::Mst, [Quic; 2]),
+        (TunnelMode::Rmdt(Repair::default()), [Quic; 2]),
+        (TunnelMode::Rmdt(Repair::default()), [Sealed; 2]),
+        (tecc, [Sealed; 2]),
+    ] {
         for until_known in [700, 800, 900, 1000, 1500, 2000] {
-            let scenario = Scenario { mode, ..Scenario::new(1, 1) };
+            let scenario = Scenario { mode, datagrams, ..Scenario::new(1, 1) };
             let waited = wait_for_tunnel(&scenario, MS * until_known);
             // Half a round trip until the client gets the reset, and two for its new tunnel take 100 ms together. The
             // machine looks every 50 ms.
-            assert!(waited <= 200 * MS, "{mode:?}, {until_known} ms: {waited:?}");
+            assert!(waited <= 200 * MS, "{mode:?}, {datagrams:?}, {until_known} ms: {waited:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use tandem_lab::Seed;
 use tandem_node::{
     client::{Repair, TunnelMode},
     error::ClientError,
-    quic::ResetSecret,
+    quic::{DatagramTransport, ResetSecret},
 };
 use tandem_units::{ByteCount, Ratio};
 
@@ -27,6 +27,8 @@ fn restarted(seed: u64) -> Option<ClientError> {
         3 => TunnelMode::Uack { both_ways: true },
         _ => TunnelMode::Mdt,
     };
+    let sealed = [DatagramTransport::Sealed, DatagramTransport::Quic];
+    scenario.datagrams = [sealed[usize::try_from(random(8, 2)).unwrap()]; 2];
     scenario.reset_secret = (random(2, 2) == 0).then_some(ResetSecret([7; 32]));
     scenario.file = ByteCount::new(1_000_000);
     scenario.access.loss = Ratio::of(5, 100).into();

@@ -8,6 +8,7 @@ use tandem_node::{
     client::ForwardConfig,
     quic::DatagramTransport::{Quic, Sealed},
 };
+use tandem_units::{ByteCount, Rate};
 
 use crate::{
     bed::{MS, PORT, SECOND, Target, program, serve, serve_beside, server_report, task},
@@ -96,4 +97,53 @@ fn loses_nothing_and_waits_little(scenario: &Scenario) {
         assert!(bulk > 10_000_000, "{bulk}");
         testbed.world.trace().digest()
     });
+}
+
+/// What came in each second of a UDP flow that sends at four fifths of the link's rate, and of an upload over TCP
+/// through the same tunnel, in bits.
+fn greedy(scenario: &Scenario, rate: Rate) -> [u64; 2] {
+    const PAYLOAD: u32 = 1000;
+    let mut testbed = scenario.testbed();
+    let testbed = &mut testbed;
+    let sink = PacedReceiver::listening(PORT);
+    let sink = testbed.world.add_host("UDP sink", ["10.0.0.8"], sink);
+    testbed.world.connect(testbed.proxies[0], sink, LinkConfig::default());
+    let udp = ForwardConfig::new("10.0.0.1:5000".parse().unwrap(), "10.0.0.8", PORT);
+    let servers = serve_beside(scenario, testbed, &[Behaviour::Sink.into()], vec![udp]);
+    program(testbed, 1, vec![task(0, 10 * BULK)]);
+    let interval = rate.time_to_send(ByteCount::new(PAYLOAD.into())) * 5 / 4;
+    let pace = Pace { interval, duration: 20 * SECOND, payload_len: 1000 };
+    let sender = PacedSender::new("10.0.0.1:5000".parse().unwrap(), pace);
+    testbed.world.add_host("UDP program", ["10.0.1.8"], sender);
+    let came = |testbed: &Testbed| {
+        let udp = testbed.world.node(sink).packets() * u64::from(PAYLOAD);
+        [udp, server_report(testbed, servers[0]).received]
+    };
+    testbed.world.run_for(5 * SECOND);
+    let before = came(testbed);
+    testbed.world.run_for(10 * SECOND);
+    let after = came(testbed);
+    [0, 1].map(|flow: usize| (after[flow] - before[flow]) * 8 / 10)
+}
+
+#[test]
+fn a_greedy_udp_flow_and_an_upload_share_a_tunnel_as_with_datagram_frames() {
+    for (mbps, delay) in [(10, 20 * MS), (30, 50 * MS)] {
+        let rate = Rate::from_mbps(mbps);
+        let shares = [Quic, Sealed].map(|datagrams| {
+            let each = (1..=3).map(|seed| {
+                let mut scenario = Scenario { datagrams: [datagrams; 2], ..Scenario::new(seed, 1) };
+                (scenario.access.capacity, scenario.access.delay) = (rate.into(), delay);
+                let [udp, tcp] = greedy(&scenario, rate);
+                println!("{rate}, {delay:?}, {datagrams:?}: {udp} bit/s of UDP, {tcp} of TCP");
+                assert!(udp + tcp > rate.bits_per_second() * 7 / 10, "{udp} and {tcp} of {rate}");
+                tcp * 100 / (udp + tcp)
+            });
+            each.sum::<u64>() / 3
+        });
+        let [quic, sealed] = shares;
+        println!("{rate}, {delay:?}: TCP has {quic} % with DATAGRAM frames, {sealed} % otherwise");
+        // Even shares are the best ones.
+        assert!(sealed.abs_diff(50) <= quic.abs_diff(50) + 10, "{quic} %, {sealed} % of TCP");
+    }
 }

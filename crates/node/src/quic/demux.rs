@@ -71,6 +71,18 @@ impl Demux {
         false
     }
 
+    /// Whether a packet of a sealed transport is not larger than any that a peer may send. Counts it otherwise.
+    pub(super) const fn has_size(&mut self, payload: &[u8]) -> bool {
+        let fits = payload.len() <= PAYLOAD_MAX;
+        self.unusable.too_long += !fits as u64;
+        fits
+    }
+
+    /// Counts a packet of a sealed transport that is not authentic, or that came before.
+    pub(super) const fn count_refused(&mut self) {
+        self.unusable.refused += 1;
+    }
+
     /// Counts a UDP payload that only another node may answer.
     pub(super) const fn count_for_another(&mut self) {
         self.unusable.for_another += 1;
@@ -175,11 +187,14 @@ mod tests {
         assert!(!demux.is_for_engine(&long(1, [8, 8], 2049)));
         assert!(demux.is_for_engine(&long(1, [8, 8], 1200)));
         demux.count_for_another();
+        demux.count_refused();
+        assert!(demux.has_size(&[7; PAYLOAD_MAX]) && !demux.has_size(&[7; PAYLOAD_MAX + 1]));
         let expected = UnusablePackets {
             too_short: 1,
-            too_long: 1,
+            too_long: 2,
             unknown_version: 2,
             for_another: 1,
+            refused: 1,
             too_many: 0,
         };
         assert_eq!(demux.unusable(), expected);

@@ -252,7 +252,8 @@ impl Endpoint {
             return None;
         }
         if let Some(id) = self.sealed_ids.find(&payload) {
-            return self.on_sealed(now, id, ecn, payload);
+            // A datagram keeps the memory of its whole packet.
+            return self.demux.has_size(&payload).then(|| self.on_sealed(now, id, ecn, payload))?;
         }
         if !self.demux.is_for_engine(&payload) {
             return None;

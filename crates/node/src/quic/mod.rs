@@ -77,6 +77,8 @@ pub struct UnusablePackets {
     /// Payloads with a connection ID of another thread, process or machine that can have the address
     /// or the keys of this node. Only that one may answer them.
     pub for_another: u64,
+    /// Packets of sealed transports that were not authentic, or that came again.
+    pub refused: u64,
     /// Payloads that would have got an answer, a stateless reset for instance, if there had not been too many of them.
     pub too_many: u64,
 }

@@ -16,13 +16,14 @@ use tandem_transport::{
     AckWait, CloseReason, Config, Counts, Sealed, Transmit, Transport,
     seal::{Opener, Sealer, Secrets},
 };
+use tandem_units::Rate;
 use tandem_wire::TransportField;
 
 pub(super) use self::ids::SealedIds;
 use self::owner::Owner;
 use super::{
     AckPolicy, DatagramId, Delivery, Layer, SendDatagram, Tag, control::Control,
-    convert::ecn_to_transport,
+    convert::ecn_to_transport, observed::Observer, qlog::Metrics,
 };
 use crate::{node::Ecn, spare, stats::Traffic};
 
@@ -104,6 +105,8 @@ pub(super) struct Start<'a> {
     pub(super) rtt: (Duration, Option<Duration>),
     /// The place of the connection in a chain whose bytes are accounted for.
     pub(super) layer: Option<Layer>,
+    /// Where the qlog of the connection is, if it has one.
+    pub(super) log: Option<Observer>,
 }
 
 impl SealedTransport {
@@ -128,7 +131,7 @@ impl SealedTransport {
 
     /// Starts the transport, on which the ends have agreed.
     pub(super) fn start(&mut self, start: Start<'_>) {
-        let Start { now, peer_id, secrets, control, packet_size, rtt, layer } = start;
+        let Start { now, peer_id, secrets, control, packet_size, rtt, layer, log } = start;
         let Secrets { to_proxy, to_client } = secrets;
         let (own, peers) =
             if self.is_client { (to_proxy, to_client) } else { (to_client, to_proxy) };
@@ -151,7 +154,7 @@ impl SealedTransport {
         }
         self.running = Some(Box::new(Running {
             transport,
-            owner: Owner::new(layer.is_some()),
+            owner: Owner::new(layer.is_some(), log),
             layer,
             arrived: VecDeque::new(),
             arrived_bytes: 0,
@@ -288,6 +291,7 @@ impl SealedTransport {
         }
         running.is_used = true;
         running.note_traffic(now, self.is_client);
+        running.log_metrics();
         SealedArrival::Taken { is_first: is_first && count > 0 }
     }
 
@@ -314,6 +318,7 @@ impl SealedTransport {
             layer.on_sent_sealed((Tag::of(packet), packet.len()), counted, &owner.take_inner());
         }
         running.note_traffic(now, self.is_client);
+        running.log_metrics();
         Some(transmit)
     }
 
@@ -342,8 +347,9 @@ impl SealedTransport {
         owner.set_now(now);
         if transport.next_timeout().is_some_and(|due| due <= now) {
             transport.handle_timeout(now, owner);
+            running.log_metrics();
         }
-        let probes = transport.counts().recovery.probe_timeouts;
+        let probes = running.transport.counts().recovery.probe_timeouts;
         let is_new = std::mem::replace(&mut running.probe_timeouts, probes) != probes;
         let beats = running.next_beat.take_if(|due| *due <= now).is_some();
         let trails = running.next_trailer.take_if(|due| *due <= now).is_some() && awaits_ack;
@@ -400,6 +406,19 @@ impl SealedTransport {
 }
 
 impl Running {
+    /// Writes in the qlog, if there is one, what has changed.
+    fn log_metrics(&self) {
+        let Self { transport, owner, .. } = self;
+        owner.log_metrics(|| Metrics {
+            smoothed_rtt: transport.smoothed_rtt().unwrap_or_default(),
+            min_rtt: transport.min_rtt(),
+            congestion_window: transport.congestion_window().get(),
+            bytes_in_flight: transport.bytes_in_flight().get(),
+            pacing_rate: transport.pacing_rate().map(Rate::bits_per_second),
+            mtu: u16::try_from(transport.packet_size()).unwrap_or(u16::MAX),
+        });
+    }
+
     fn note_traffic(&mut self, now: Instant, is_client: bool) {
         if is_client {
             self.next_beat.get_or_insert(now + BEAT);

@@ -70,6 +70,7 @@ impl Recovery {
         self.in_flight -= 1;
         self.counts.lost_packets += 1;
         self.sent.tags(packet).for_each(|tag| fates.lost(tag));
+        fates.packet_lost(number, packet.size.into());
         if number < self.path_start {
             return;
         }

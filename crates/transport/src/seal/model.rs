@@ -11,7 +11,7 @@ use super::{
     HEADER_LEN, ID_LEN, OpenError, Opener, PACKET_NUMBER_MAX, Schedule, Sealer, Secret,
     replay::ReplayWindow,
 };
-use crate::script::Reader;
+use crate::{Sealed, script::Reader};
 
 /// The largest number of steps of one run.
 const STEPS_MAX: usize = 300;
@@ -69,6 +69,21 @@ pub fn run(input: &[u8]) {
         let sent = run.in_flight.remove(0);
         run.deliver(&sent);
     }
+}
+
+/// The protection of both ends of a transport, whose keys change after so many packet numbers.
+pub(crate) fn both_ends(update_interval: NonZeroU64) -> [Sealed; 2] {
+    let schedule = Schedule { update_interval, ..Schedule::PROTOCOL };
+    [(1, 2), (2, 1)].map(|(own, peer)| Sealed {
+        sealer: Sealer::with_schedule(Secret::new(&[own; 32]), [peer; ID_LEN], schedule),
+        opener: Opener::with_schedule(Secret::new(&[peer; 32]), schedule),
+    })
+}
+
+/// An opener that takes so many packets that are not authentic.
+#[cfg(test)]
+pub(crate) fn opener_with_failures(failures_max: u64) -> Opener {
+    Opener::with_schedule(Secret::new(&[2; 32]), Schedule { failures_max, ..Schedule::PROTOCOL })
 }
 
 impl SealedDirection {

@@ -324,7 +324,8 @@ mod tests {
     use crate::{
         Sealed,
         fates::{Source, Tag},
-        seal::{Opener, Sealer, Secret},
+        seal::{Opener, PACKET_NUMBER_MAX, Sealer, Secret, model::opener_with_failures},
+        sent::SentPackets,
         test_start,
     };
 
@@ -371,9 +372,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_controller_hears_of_each_packet_size_whoever_has_found_it() {
-        let (now, sizes) = (test_start(), Arc::default());
+    fn sealed(controller: Sizes, now: Instant) -> Transport<Sealed> {
         let config = Config {
             packet_size: 1452,
             packet_size_min: 1200,
@@ -385,8 +384,33 @@ mod tests {
         };
         let sealer = Sealer::new(Secret::new(&[1; 32]), *b"receiver");
         let protection = Sealed { sealer, opener: Opener::new(Secret::new(&[2; 32])) };
-        let controller = Box::new(Sizes(Arc::clone(&sizes)));
-        let mut transport = Transport::new(config, protection, controller, now);
+        Transport::new(config, protection, Box::new(controller), now)
+    }
+
+    #[test]
+    fn keys_and_numbers_that_are_at_their_limits_end_the_transport() {
+        let now = test_start();
+        let is_over = |transport: &mut Transport<Sealed>, reason| {
+            assert_eq!(transport.closed(), Some(reason));
+            assert_eq!(transport.poll_transmit(now, &mut Vec::new(), 1, &mut Nothing), None);
+            assert_eq!(transport.next_timeout(), None);
+        };
+        let mut transport = sealed(Sizes::default(), now);
+        transport.protection.opener = opener_with_failures(0);
+        let dropped = transport.handle_packet(now, &mut [0x40; 100], None, &mut Nothing);
+        assert_eq!(dropped.unwrap_err(), DropCause::Open(OpenError::Over));
+        is_over(&mut transport, CloseReason::Forged);
+        let mut transport = sealed(Sizes::default(), now);
+        transport.recovery.sent = SentPackets::starting_at(PACKET_NUMBER_MAX);
+        transport.ping();
+        assert_eq!(transport.poll_transmit(now, &mut Vec::new(), 1, &mut Nothing), None);
+        is_over(&mut transport, CloseReason::Exhausted);
+    }
+
+    #[test]
+    fn the_controller_hears_of_each_packet_size_whoever_has_found_it() {
+        let (now, sizes) = (test_start(), Arc::default());
+        let mut transport = sealed(Sizes(Arc::clone(&sizes)), now);
         let poll = |transport: &mut Transport<Sealed>| {
             transport.poll_transmit(now, &mut Vec::new(), 1, &mut Nothing);
             std::mem::take(&mut *sizes.lock().unwrap())

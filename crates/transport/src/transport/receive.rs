@@ -77,6 +77,7 @@ impl<P: Protection> Transport<P> {
             }
         };
         let plaintext = packet.get(payload.clone()).unwrap_or_default();
+        fates.packet_received(number, plaintext, packet.len());
         let contents = match self.read(plaintext) {
             Ok(contents) => contents,
             Err(violation) => {

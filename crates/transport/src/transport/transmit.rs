@@ -314,6 +314,8 @@ impl<P: Protection> Transport<P> {
         source: &mut S,
     ) -> usize {
         let is_ack_eliciting = packet.tags > 0 || packet.has_ping;
+        let frames = out.get(packet.start + HEADER_LEN..).unwrap_or_default();
+        source.packet_sent(packet.number, frames, HEADER_LEN + frames.len() + TAG_LEN);
         let protected = self.protection.protect(packet.number, packet.start, out);
         protected.expect("there are more numbers");
         let len = out.len() - packet.start;

@@ -62,6 +62,7 @@ impl Connection {
                 self.hooks.deliveries.min_rtt(),
             ),
             layer: self.hooks.observer.lock().layer(),
+            log: self.has_qlog.then(|| self.hooks.observer.clone()),
         });
         Some(sealed.id())
     }

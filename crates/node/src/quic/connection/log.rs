@@ -24,7 +24,7 @@ impl Connection {
         let controller = self.inner.congestion_state(PathId::ZERO).map(Controller::metrics);
         let controller = controller.unwrap_or_default();
         let metrics = Metrics {
-            smoothed_rtt: self.smoothed_rtt(),
+            smoothed_rtt: self.inner.rtt(PathId::ZERO).unwrap_or_default(),
             min_rtt: self.hooks.deliveries.min_rtt(),
             congestion_window: controller.congestion_window,
             bytes_in_flight: self.hooks.deliveries.in_flight(),

@@ -27,7 +27,10 @@ impl Endpoint {
         let slot = self.slots.get_mut(&id)?;
         let party = slot.party;
         match slot.connection.handle_sealed(now, ecn, payload) {
-            SealedArrival::Dropped => return Some(party),
+            SealedArrival::Dropped => {
+                self.demux.count_refused();
+                return Some(party);
+            }
             SealedArrival::Taken { is_first: true } | SealedArrival::Violation(_) => {
                 self.events.push_back((id, Event::Datagrams));
             }

@@ -4,6 +4,9 @@
 //! one, which takes a tenth of a proxy's time. Here the events come from what a connection's packet
 //! protection and its congestion controller see. Without a file nothing is done.
 //!
+//! The packets of the sealed transport beside a connection are events of a namespace of our own, `tandem`, with the names
+//! and the data of those of QUIC. They have packet numbers of their own, which programs that draw QUIC would mix up.
+//!
 //! A server's file lacks the client's first packet, which the engine decrypts before there is a
 //! connection. Tokens are left out, because they are secrets.
 //!
@@ -103,6 +106,8 @@ pub(super) struct Qlog {
     /// The time of the events that follow.
     now: Instant,
     metrics: Metrics,
+    /// Those of the sealed transport.
+    metrics_of_sealed: Metrics,
     remote: Option<SocketAddr>,
     has_remote_parameters: bool,
     /// The exponents of the delays in ACK frames, by their sender.
@@ -119,7 +124,14 @@ impl Debug for Qlog {
     }
 }
 
-/// Events that no document of the IETF describes: `tandem:datagrams_repaired`.
+/// The namespace of QUIC's events.
+const QUIC: &str = "quic";
+
+/// The namespace of events that no document of the IETF describes: `datagrams_repaired`, and those of the sealed
+/// transport.
+const TANDEM: &str = "tandem";
+
+/// The name of the schema of that namespace.
 const EVENTS: &str = "urn:tandem:qlog:events:tandem";
 
 /// The character before each record of a JSON text sequence (RFC 7464).
@@ -146,6 +158,7 @@ impl Qlog {
             start: now,
             now,
             metrics: Metrics::default(),
+            metrics_of_sealed: Metrics::default(),
             remote: None,
             has_remote_parameters: false,
             ack_delay_exponents: [parameters::ACK_DELAY_EXPONENT; 2],
@@ -252,9 +265,45 @@ impl Qlog {
         self.event("packet_lost", data);
     }
 
+    /// Writes a packet of the sealed transport, with its frames before encryption. `len` is the length of the packet.
+    pub(super) fn sealed_packet(&mut self, who: Who, number: u64, frames: &[u8], len: usize) {
+        let name = if who == Who::Local { "packet_sent" } else { "packet_received" };
+        // The delay of its ACK frames is in microseconds.
+        let frames = QuicFrames::new(frames).map(|frame| frames::json(&frame, 0));
+        let data = json!({
+            "header": Self::sealed_header(number),
+            "raw": { "length": len },
+            "frames": frames.collect::<Vec<_>>(),
+        });
+        self.event_of(TANDEM, name, data);
+    }
+
+    /// Writes that a packet of the sealed transport was declared lost.
+    pub(super) fn lost_sealed(&mut self, number: u64, len: usize) {
+        let data = json!({ "header": Self::sealed_header(number), "raw": { "length": len } });
+        self.event_of(TANDEM, "packet_lost", data);
+    }
+
+    fn sealed_header(number: u64) -> Value {
+        json!({ "packet_type": "sealed", "packet_number": number })
+    }
+
     /// Writes what has changed.
     pub(super) fn metrics(&mut self, metrics: Metrics) {
         let before = std::mem::replace(&mut self.metrics, metrics);
+        self.changes(QUIC, before, metrics);
+    }
+
+    /// Writes what has changed of the sealed transport.
+    pub(super) fn metrics_of_sealed(&mut self, metrics: Metrics) {
+        let before = std::mem::replace(&mut self.metrics_of_sealed, metrics);
+        self.changes(TANDEM, before, metrics);
+    }
+
+    fn changes(&mut self, namespace: &str, before: Metrics, metrics: Metrics) {
+        if before == metrics {
+            return;
+        }
         let mut data = Map::new();
         let mut set = |name: &str, is_new: bool, value: Value| {
             if is_new {
@@ -275,13 +324,13 @@ impl Qlog {
             set("pacing_rate", before.pacing_rate != Some(pacing_rate), pacing_rate.into());
         }
         if !data.is_empty() {
-            self.event("recovery_metrics_updated", Value::Object(data));
+            self.event_of(namespace, "recovery_metrics_updated", Value::Object(data));
         }
         if mtu != before.mtu {
             let is_first = before.mtu == 0;
             let new = json!({ "new": mtu });
             let data = if is_first { new } else { json!({ "old": before.mtu, "new": mtu }) };
-            self.event("mtu_updated", data);
+            self.event_of(namespace, "mtu_updated", data);
         }
     }
 
@@ -289,10 +338,7 @@ impl Qlog {
     pub(super) fn repairs(&mut self, total: u64) {
         let count = total.saturating_sub(std::mem::replace(&mut self.repairs, total));
         if count > 0 {
-            let time = self.time();
-            self.write(&json!({
-                "time": time, "name": "tandem:datagrams_repaired", "data": { "count": count },
-            }));
+            self.event_of(TANDEM, "datagrams_repaired", json!({ "count": count }));
         }
     }
 
@@ -308,9 +354,13 @@ impl Qlog {
     }
 
     fn event(&mut self, name: &str, data: impl Into<Value>) {
+        self.event_of(QUIC, name, data);
+    }
+
+    fn event_of(&mut self, namespace: &str, name: &str, data: impl Into<Value>) {
         let time = self.time();
         let data = data.into();
-        self.write(&json!({ "time": time, "name": format!("quic:{name}"), "data": data }));
+        self.write(&json!({ "time": time, "name": format!("{namespace}:{name}"), "data": data }));
     }
 
     fn time(&self) -> Value {

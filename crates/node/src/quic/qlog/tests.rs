@@ -1,3 +1,5 @@
+mod sealed;
+
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},

@@ -6,7 +6,11 @@ use bytes::Bytes;
 use tandem_transport::{Fates, Source, Tag as TransportTag};
 
 use crate::{
-    quic::{DatagramId, Delivery, StreamId, Tag},
+    quic::{
+        DatagramId, Delivery, StreamId, Tag,
+        observed::Observer,
+        qlog::{Metrics, Qlog, Who},
+    },
     spare,
 };
 
@@ -34,10 +38,13 @@ pub(super) struct Owner {
     now: Option<Instant>,
     /// The tags of the packets inside the packet that is being made. `None`: they are not recorded.
     inner: Option<Vec<Tag>>,
+    /// Where the qlog of the connection is. `None`: it has none.
+    log: Option<Observer>,
 }
 
 impl Owner {
-    pub(super) fn new(has_layer: bool) -> Self {
+    /// `log`: where the qlog of the connection is, if it has one.
+    pub(super) fn new(has_layer: bool, log: Option<Observer>) -> Self {
         Self {
             datagrams: VecDeque::new(),
             bytes: 0,
@@ -45,7 +52,23 @@ impl Owner {
             newest: None,
             now: None,
             inner: has_layer.then(Vec::new),
+            log,
         }
+    }
+
+    /// Writes in the qlog, if there is one.
+    fn log(&self, write: impl FnOnce(&mut Qlog)) {
+        if let (Some(log), Some(now)) = (&self.log, self.now) {
+            log.log(|qlog| {
+                qlog.set_now(now);
+                write(qlog);
+            });
+        }
+    }
+
+    /// Writes in the qlog, if there is one, what has changed.
+    pub(super) fn log_metrics(&self, metrics: impl FnOnce() -> Metrics) {
+        self.log(|qlog| qlog.metrics_of_sealed(metrics()));
     }
 
     /// Sets the time of what the transport says next.
@@ -125,6 +148,18 @@ impl Fates for Owner {
         if tag != UNTRACKED {
             self.verdicts.push_back((id(tag), Delivery::Late));
         }
+    }
+
+    fn packet_sent(&mut self, number: u64, frames: &[u8], size: usize) {
+        self.log(|qlog| qlog.sealed_packet(Who::Local, number, frames, size));
+    }
+
+    fn packet_received(&mut self, number: u64, frames: &[u8], size: usize) {
+        self.log(|qlog| qlog.sealed_packet(Who::Remote, number, frames, size));
+    }
+
+    fn packet_lost(&mut self, number: u64, size: usize) {
+        self.log(|qlog| qlog.lost_sealed(number, size));
     }
 }
 

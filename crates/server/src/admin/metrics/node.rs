@@ -107,8 +107,14 @@ fn of_strangers(stats: &Stats) -> [Family; 2] {
         closed_for_memory,
         handshakes_timed_out,
     } = stats.accepting;
-    let UnusablePackets { too_short, too_long, unknown_version, for_another, too_many } =
-        stats.unusable_packets;
+    let UnusablePackets {
+        too_short,
+        too_long,
+        unknown_version,
+        for_another,
+        refused: not_authentic,
+        too_many,
+    } = stats.unusable_packets;
     [
         Family::counters(
             ("tandem_connections_limited_total", "limit"),
@@ -134,6 +140,7 @@ fn of_strangers(stats: &Stats) -> [Family; 2] {
                 ("too_long", too_long),
                 ("unknown_version", unknown_version),
                 ("for_another", for_another),
+                ("refused", not_authentic),
                 ("too_many", too_many),
             ],
         ),

@@ -3,11 +3,11 @@
 //! What the peer sends is taken, or ends the transport. Each datagram has one fate, which is told once. Memory is
 //! bounded, time never stands still, and an ended transport is silent.
 
-#[path = "../tests/network/owner.rs"]
-#[allow(dead_code, reason = "here the other end is no transport")]
+#[path = "../../tests/network/owner.rs"]
 mod owner;
-#[path = "../tests/network/plain.rs"]
+#[path = "../../tests/network/plain.rs"]
 mod plain;
+pub mod two_ends;
 
 use std::time::{Duration, Instant};
 
