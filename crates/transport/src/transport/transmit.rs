@@ -316,6 +316,7 @@ impl<P: Protection> Transport<P> {
         let is_ack_eliciting = packet.tags > 0 || packet.has_ping;
         let protected = self.protection.protect(packet.number, packet.start, out);
         protected.expect("there are more numbers");
+        self.used = Some(now);
         let len = out.len() - packet.start;
         self.recovery.make_room(now, source);
         let ack_until =
