@@ -136,8 +136,8 @@ fn run<P: Protection>(ends: [P; 2], controller: ControllerName, burst: u64, data
     let (mut a, mut b) = (End::new(a, began, controller), End::new(b, began, controller));
     let (mut now, mut arrived) = (began, 0);
     let mut measured = Instant::now();
-    while a.owner.next < datagrams {
-        if a.owner.next < datagrams / 10 {
+    while a.owner.next < datagrams.into() {
+        if a.owner.next < (datagrams / 10).into() {
             measured = Instant::now(); // what comes before is to warm up
         }
         now += Duration::from_micros(20 * burst);

@@ -23,6 +23,9 @@ pub trait Protection {
     /// The packet is to be dropped. Its bytes are then unspecified.
     fn open(&mut self, packet: &mut [u8]) -> Result<(u64, Range<usize>), OpenError>;
 
+    /// Gives back memory that is seldom needed while no packets come and leave.
+    fn release(&mut self);
+
     /// The bytes of memory that it has besides itself.
     fn memory(&self) -> usize;
 }
@@ -45,7 +48,12 @@ impl Protection for Sealed {
         self.opener.open_numbered(packet)
     }
 
+    fn release(&mut self) {
+        self.sealer.release();
+        self.opener.release();
+    }
+
     fn memory(&self) -> usize {
-        self.opener.memory()
+        self.sealer.memory() + self.opener.memory()
     }
 }

@@ -56,6 +56,9 @@ pub(crate) struct Recovery {
     pub(crate) counts: RecoveryCounts,
 }
 
+/// The least time after which an idle transport gives memory back.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
+
 /// What a sender has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryCounts {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Recovery;
+use super::{IDLE, Recovery};
 use crate::fates::Fates;
 
 /// The longest time between two probes, unless the RTT asks for more. A path that comes back is noticed within it.
@@ -13,9 +13,6 @@ const BACK_OFF_MAX: u32 = 16;
 
 /// For how many probe timeouts a late acknowledgement of a lost packet is waited for.
 const LATE_PROBE_TIMEOUTS: u32 = 3;
-
-/// The least time after which an idle transport gives memory back.
-const IDLE: Duration = Duration::from_secs(1);
 
 impl Recovery {
     /// When something is to be done about what was sent. `may_probe`: whether packets may leave.

@@ -14,16 +14,19 @@ use super::header::{HeaderProtection, SealedHeader};
 /// The length of a secret in bytes: that of the output of SHA-256.
 const SECRET_LEN: usize = 32;
 
+/// The length of the key of the header protection in bytes: that of AES-128.
+const HEADER_KEY_LEN: usize = 16;
+
 /// The secret of one flow in one direction, from which all its keys follow. It is never printed.
 ///
 /// It cannot be cloned, so that no two [`Sealer`](super::Sealer)s use the same keys and packet
 /// numbers.
-pub struct Secret(Prk);
+pub struct Secret([u8; SECRET_LEN]);
 
 impl Secret {
     /// Takes the bytes of a secret.
-    pub fn new(bytes: &[u8; SECRET_LEN]) -> Self {
-        Self(Prk::new_less_safe(HKDF_SHA256, bytes))
+    pub const fn new(bytes: &[u8; SECRET_LEN]) -> Self {
+        Self(*bytes)
     }
 
     /// HKDF-Expand-Label with SHA-256 and without context ([RFC 8446 §7.1]).
@@ -40,7 +43,8 @@ impl Secret {
         let output_len = u16::try_from(output.len()).expect(SHORT).to_be_bytes();
         let label_len = u8::try_from(PREFIX.len() + label.len()).expect(SHORT);
         let info = [&output_len[..], &[label_len], PREFIX, label.as_bytes(), &[0]];
-        take(self.0.expand(&info, output).expect(SHORT))
+        let key = Prk::new_less_safe(HKDF_SHA256, &self.0);
+        take(key.expand(&info, output).expect(SHORT))
     }
 
     pub(super) fn expand_bytes<const N: usize>(&self, label: &str) -> [u8; N] {
@@ -50,9 +54,11 @@ impl Secret {
         bytes
     }
 
-    /// The key of the header protection, which serves all generations.
-    pub(super) fn header_protection(&self) -> HeaderProtection {
-        HeaderProtection::new(self.expand("tandem hp", &quic::AES_128, |okm| okm.into()))
+    /// The secret of the generation after this one (as in [RFC 9001 §6.1]).
+    ///
+    /// [RFC 9001 §6.1]: https://www.rfc-editor.org/rfc/rfc9001#section-6.1
+    fn next(&self) -> Self {
+        Self(self.expand_bytes("tandem ku"))
     }
 }
 
@@ -122,26 +128,39 @@ impl Secrets {
     }
 }
 
-/// The generations of keys of one flow in one direction, from the oldest. Nothing leads back to an
-/// older one.
-pub(super) struct Generations(Secret);
+/// What the keys of one flow in one direction follow from, as often as they are wanted. It moves from one generation to
+/// the next, and nothing leads back to an older one.
+pub(super) struct Generations {
+    /// The key of the header protection, which serves all generations.
+    header_key: [u8; HEADER_KEY_LEN],
+    /// The secret of the present generation.
+    secret: Secret,
+}
 
 impl Generations {
     /// Starts with the first generation.
-    pub(super) const fn new(secret: Secret) -> Self {
-        Self(secret)
+    pub(super) fn new(secret: Secret) -> Self {
+        Self { header_key: secret.expand_bytes("tandem hp"), secret }
     }
 
-    /// Derives the keys of the next generation, and the secret of the one after it (as in [RFC 9001
-    /// §6.1]).
-    ///
-    /// [RFC 9001 §6.1]: https://www.rfc-editor.org/rfc/rfc9001#section-6.1
-    pub(super) fn derive(&mut self) -> PacketKeys {
-        let Self(secret) = self;
-        let key = secret.expand("tandem key", &AES_128_GCM, |okm| UnboundKey::from(okm));
-        let iv = secret.expand_bytes("tandem iv");
-        *secret = Secret(secret.expand("tandem ku", HKDF_SHA256, |okm| Prk::from(okm)));
-        PacketKeys { key: LessSafeKey::new(key), iv }
+    pub(super) fn header_protection(&self) -> HeaderProtection {
+        let key = quic::HeaderProtectionKey::new(&quic::AES_128, &self.header_key);
+        HeaderProtection::new(key.expect("the length is that of a key"))
+    }
+
+    /// The keys of the present generation.
+    pub(super) fn keys(&self) -> PacketKeys {
+        PacketKeys::new(&self.secret)
+    }
+
+    /// The keys of the next generation.
+    pub(super) fn next_keys(&self) -> PacketKeys {
+        PacketKeys::new(&self.secret.next())
+    }
+
+    /// Moves to the next generation.
+    pub(super) fn advance(&mut self) {
+        self.secret = self.secret.next();
     }
 }
 
@@ -161,6 +180,11 @@ pub(super) struct PacketKeys {
 }
 
 impl PacketKeys {
+    fn new(secret: &Secret) -> Self {
+        let key = secret.expand("tandem key", &AES_128_GCM, |okm| UnboundKey::from(okm));
+        Self { key: LessSafeKey::new(key), iv: secret.expand_bytes("tandem iv") }
+    }
+
     /// Encrypts a payload in place and returns its tag. The caller uses each number once.
     pub(super) fn seal(&self, number: u64, header: &SealedHeader, payload: &mut [u8]) -> Tag {
         let sealed =

@@ -25,6 +25,8 @@ use std::num::NonZeroU64;
 
 use tandem_wire::SealField;
 
+use self::replay::ReplayWindow;
+
 pub use self::{
     keys::{Secret, Secrets},
     opener::{OpenError, Opener},
@@ -57,6 +59,9 @@ struct Schedule {
     first_number: u64,
     /// How many packet numbers each generation of keys has.
     update_interval: NonZeroU64,
+    /// So many packet numbers after the start of a generation, fewer than it has, a receiver has
+    /// the keys of the next one in place of those of the one before.
+    late_max: u64,
     /// After this many packets that are not authentic, a receiver opens no more.
     failures_max: u64,
 }
@@ -71,11 +76,18 @@ impl Schedule {
     const PROTOCOL: Self = Self {
         first_number: 0,
         update_interval: NonZeroU64::new(1 << 20).expect("it is not 0"),
+        late_max: ReplayWindow::LEN,
         failures_max: 1 << 36,
     };
 
     /// The generation of the keys that protect the packet with this number.
     fn generation(&self, number: u64) -> u64 {
         number / self.update_interval
+    }
+
+    /// When this is the number after the highest one, packets of the generation before can no
+    /// longer be accepted.
+    const fn next_from(&self, generation: u64) -> u64 {
+        generation * self.update_interval.get() + self.late_max
     }
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, num::NonZeroU64};
 
 use super::{
     HEADER_LEN, ID_LEN, OpenError, Opener, PACKET_NUMBER_MAX, Schedule, Sealer, Secret,
-    replay::ReplayWindow,
+    keys::PacketKeys, replay::ReplayWindow,
 };
 use crate::{Sealed, script::Reader};
 
@@ -25,9 +25,12 @@ const IN_FLIGHT_MAX: usize = 64;
 /// The length of the longest payload and one.
 const PAYLOAD_END: usize = 1501;
 
-// What an end keeps for a flow is constant: this, and the bits of the window.
-const _: () =
-    assert!((size_of::<Sealer>() + size_of::<Opener>()) as u64 + ReplayWindow::LEN / 8 < 4000);
+// What an end keeps for a flow is bounded: this, the keys of another generation, and the bits of the window.
+const _: () = assert!(
+    (size_of::<Sealer>() + size_of::<Opener>() + size_of::<PacketKeys>()) as u64
+        + ReplayWindow::LEN / 8
+        < 3000
+);
 
 /// A packet on its way.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,6 +51,8 @@ struct SealedDirection {
     accepted: BTreeSet<u64>,
     /// The number after the highest one that was accepted.
     next: u64,
+    /// Whether the flow was idle since the present generation of keys began.
+    was_idle: bool,
     failures: u64,
 }
 
@@ -96,6 +101,7 @@ impl SealedDirection {
             next_sealed: schedule.first_number,
             accepted: BTreeSet::new(),
             next: schedule.first_number,
+            was_idle: false,
             failures: 0,
         }
     }
@@ -124,7 +130,9 @@ impl SealedDirection {
                 assert_eq!(expected, Ok(()), "{} must not be opened", sent.number);
                 assert_eq!(packet.get(payload), Some(&*sent.payload), "{}", sent.number);
                 self.accepted.insert(sent.number);
+                let before = self.present();
                 self.next = self.next.max(sent.number + 1);
+                self.was_idle &= self.present() == before;
             }
             Err(error) => {
                 assert_eq!(expected, Err(error), "{}", sent.number);
@@ -134,11 +142,10 @@ impl SealedDirection {
     }
 
     fn verdict(&self, number: u64) -> Result<(), OpenError> {
-        let newest = self.next.saturating_sub(1).max(self.schedule.first_number);
-        let [generation, current] = [number, newest].map(|number| self.schedule.generation(number));
+        let (generation, present) = (self.schedule.generation(number), self.present());
         if self.failures >= self.schedule.failures_max {
             Err(OpenError::Over)
-        } else if generation.abs_diff(current) > 1 {
+        } else if generation != present && Some(generation) != self.other(present) {
             Err(OpenError::NotAuthentic)
         } else if number + ReplayWindow::LEN < self.next {
             Err(OpenError::TooOld)
@@ -147,6 +154,27 @@ impl SealedDirection {
         } else {
             Ok(())
         }
+    }
+
+    /// The generation of the highest packet that was accepted.
+    fn present(&self) -> u64 {
+        let newest = self.next.saturating_sub(1).max(self.schedule.first_number);
+        self.schedule.generation(newest)
+    }
+
+    /// The generation whose keys the receiver has beside those of the present one.
+    fn other(&self, present: u64) -> Option<u64> {
+        if self.next >= self.schedule.next_from(present) {
+            return Some(present + 1);
+        }
+        present.checked_sub(1).filter(|_| !self.was_idle)
+    }
+
+    /// Lets the ends give memory back.
+    fn release(&mut self) {
+        self.sealer.release();
+        self.opener.release();
+        self.was_idle = true;
     }
 
     /// Refuses a packet that was not sealed for this flow.
@@ -166,18 +194,19 @@ impl SealedDirection {
 impl SealRun {
     fn new(reader: &mut Reader<'_>) -> Self {
         const BARRIER: u64 = 1 << 32;
-        let (first_number, update_interval) = reader.choose(&[
-            (0, 7),
-            (0, 1),
-            (0, 64),
-            (0, 5000),
-            (0, 1 << 20),
-            (BARRIER - 100, 1 << 30),
-            (PACKET_NUMBER_MAX - 200, 1 << 62),
+        let (first_number, update_interval, late_max) = reader.choose(&[
+            (0, 7, 3),
+            (0, 1, 0),
+            (0, 64, 30),
+            (0, 5000, ReplayWindow::LEN),
+            (0, 1 << 20, ReplayWindow::LEN),
+            (BARRIER - 100, 1 << 30, ReplayWindow::LEN),
+            (PACKET_NUMBER_MAX - 200, 1 << 62, ReplayWindow::LEN),
         ]);
         let schedule = Schedule {
             first_number,
             update_interval: NonZeroU64::new(update_interval).expect("it is not 0"),
+            late_max,
             failures_max: reader.choose(&[Schedule::PROTOCOL.failures_max, 3]),
         };
         let id_of_second = reader.choose(&[[1; ID_LEN], [2; ID_LEN]]);
@@ -189,9 +218,10 @@ impl SealRun {
     }
 
     fn step(&mut self, reader: &mut Reader<'_>) {
-        match reader.byte() % 24 {
+        match reader.byte() % 25 {
             0..=5 => self.seal(reader),
             6 => self.lose(reader),
+            24 => self.flow(reader.byte().into()).release(),
             7..=11 if !self.in_flight.is_empty() => {
                 let sent = self.in_flight.remove(0);
                 self.deliver(&sent);

@@ -8,22 +8,27 @@ use super::{
 };
 
 /// Opens the sealed packets of one flow in one direction.
-///
-/// It has the keys of three generations: of the highest packet that it accepted, of the one before
-/// for packets that arrive late, and of the next one. So no packet makes it derive keys before the
-/// packet is known to be authentic.
 pub struct Opener {
-    header_protection: HeaderProtection,
     generations: Generations,
-    previous: Option<PacketKeys>,
-    current: PacketKeys,
-    next: PacketKeys,
-    /// The generation of `current`.
+    /// The present generation: that of the highest packet that was accepted.
     generation: u64,
+    /// `None`: the flow is idle.
+    keys: Option<Box<OpenerKeys>>,
     window: ReplayWindow,
     /// How many packets were not authentic.
     failures: u64,
     schedule: Schedule,
+}
+
+/// The keys of two generations: of the present one, and of the one before as long as packets of that may arrive late,
+/// then of the next one. So no packet makes an opener derive keys before the packet is known to be authentic.
+struct OpenerKeys {
+    header_protection: HeaderProtection,
+    present: PacketKeys,
+    /// A flow that has carried few packets has none, and saves the memory.
+    other: Option<Box<PacketKeys>>,
+    /// Whether `other` is the next generation.
+    has_next: bool,
 }
 
 /// The reason why a packet is dropped.
@@ -55,25 +60,11 @@ impl Opener {
     }
 
     pub(super) fn with_schedule(secret: Secret, schedule: Schedule) -> Self {
-        let header_protection = secret.header_protection();
         let mut generations = Generations::new(secret);
-        let (current, next) = (generations.derive(), generations.derive());
+        let generation = schedule.generation(schedule.first_number);
+        (0..generation).for_each(|_| generations.advance());
         let window = ReplayWindow::new(schedule.first_number);
-        let mut opener = Self {
-            header_protection,
-            generations,
-            previous: None,
-            current,
-            next,
-            generation: 0,
-            window,
-            failures: 0,
-            schedule,
-        };
-        while opener.generation < schedule.generation(schedule.first_number) {
-            opener.follow();
-        }
-        opener
+        Self { generations, generation, keys: None, window, failures: 0, schedule }
     }
 
     /// Opens one packet, which is a whole UDP payload. Returns where its payload is: the packet is
@@ -98,27 +89,62 @@ impl Opener {
         if self.failures >= self.schedule.failures_max {
             return Err(OpenError::Over);
         }
+        let Self { generations, window, schedule, .. } = self;
+        // What is derived here does not depend on the packet.
+        let keys = self.keys.get_or_insert_with(|| Box::new(OpenerKeys::new(generations)));
+        if !keys.has_next && window.next() >= schedule.next_from(self.generation) {
+            keys.prepare(generations);
+        }
         let len = packet.len();
-        let (header, sealed) = self.header_protection.toggle(packet).ok_or(OpenError::TooShort)?;
-        let number = header::packet_number(header, self.window.next());
-        let generation = self.schedule.generation(number);
-        let (keys, is_kept) = self.keys(generation);
-        let is_opened = keys.open(number, header, sealed);
+        let (header, sealed) = keys.header_protection.toggle(packet).ok_or(OpenError::TooShort)?;
+        let number = header::packet_number(header, window.next());
+        let generation = schedule.generation(number);
+        let (tried, is_kept) = keys.of(generation, self.generation);
+        let is_opened = tried.open(number, header, sealed);
         let [first_byte, ..] = *header;
         if !(is_opened && is_kept && first_byte == header::first_byte(generation)) {
             self.failures += 1;
             return Err(OpenError::NotAuthentic);
         }
+        window.accept(number)?;
         if generation > self.generation {
-            self.follow();
+            keys.follow();
+            generations.advance();
+            self.generation = generation;
         }
-        self.window.accept(number)?;
         Ok((number, HEADER_LEN..len - TAG_LEN))
+    }
+
+    /// Gives back the memory of keys while no packets come. The next packet makes it derive them again, whatever is in
+    /// the packet.
+    pub fn release(&mut self) {
+        self.keys = None;
     }
 
     /// The bytes of memory that it has besides itself.
     pub fn memory(&self) -> usize {
-        self.window.memory()
+        self.window.memory() + self.keys.as_ref().map_or(0, |keys| keys.memory())
+    }
+}
+
+impl OpenerKeys {
+    fn new(generations: &Generations) -> Self {
+        Self {
+            header_protection: generations.header_protection(),
+            present: generations.keys(),
+            other: None,
+            has_next: false,
+        }
+    }
+
+    /// Takes the keys of the next generation, because no more packets of the one before can be accepted.
+    fn prepare(&mut self, generations: &Generations) {
+        let next = generations.next_keys();
+        match &mut self.other {
+            Some(previous) => **previous = next,
+            None => self.other = Some(Box::new(next)),
+        }
+        self.has_next = true;
     }
 
     /// The keys of a generation, and whether they are still or already there. If not, a packet is
@@ -126,25 +152,26 @@ impl Opener {
     /// §9.5]).
     ///
     /// [RFC 9001 §9.5]: https://www.rfc-editor.org/rfc/rfc9001#section-9.5
-    fn keys(&self, generation: u64) -> (&PacketKeys, bool) {
-        let kept = if generation == self.generation {
-            Some(&self.current)
-        } else if generation == self.generation + 1 {
-            Some(&self.next)
-        } else if generation + 1 == self.generation {
-            self.previous.as_ref()
+    fn of(&self, generation: u64, present: u64) -> (&PacketKeys, bool) {
+        let other = if self.has_next { present + 1 } else { present.wrapping_sub(1) };
+        let kept = if generation == present {
+            Some(&self.present)
         } else {
-            None
+            self.other.as_deref().filter(|_| generation == other)
         };
-        (kept.unwrap_or(&self.current), kept.is_some())
+        (kept.unwrap_or(&self.present), kept.is_some())
     }
 
-    /// Moves to the next generation.
+    /// Moves to the next generation, of which a packet was accepted.
     fn follow(&mut self) {
-        let next = self.generations.derive();
-        let current = mem::replace(&mut self.next, next);
-        self.previous = Some(mem::replace(&mut self.current, current));
-        self.generation += 1;
+        if let Some(next) = &mut self.other {
+            mem::swap(&mut self.present, next);
+        }
+        self.has_next = false;
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.other.as_ref().map_or(0, |keys| size_of_val(&**keys))
     }
 }
 

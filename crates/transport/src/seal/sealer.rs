@@ -8,15 +8,20 @@ use super::{
 
 /// Seals the payloads of one flow in one direction.
 pub struct Sealer {
-    header_protection: HeaderProtection,
     generations: Generations,
-    /// The keys of `generation`.
-    keys: PacketKeys,
     generation: u64,
+    /// `None`: the flow is idle.
+    keys: Option<Box<SealerKeys>>,
     id: [u8; ID_LEN],
     /// The number of the next packet.
     next_number: u64,
     schedule: Schedule,
+}
+
+struct SealerKeys {
+    header_protection: HeaderProtection,
+    /// Those of the present generation.
+    packet: PacketKeys,
 }
 
 /// The error of a [`Sealer`] that has used all of its packet numbers. Payloads then have to travel in
@@ -36,15 +41,11 @@ impl Sealer {
     }
 
     pub(super) fn with_schedule(secret: Secret, id: [u8; ID_LEN], schedule: Schedule) -> Self {
-        let header_protection = secret.header_protection();
         let mut generations = Generations::new(secret);
-        let mut keys = generations.derive();
         let generation = schedule.generation(schedule.first_number);
-        for _ in 0..generation {
-            keys = generations.derive();
-        }
+        (0..generation).for_each(|_| generations.advance());
         let next_number = schedule.first_number;
-        Self { header_protection, generations, keys, generation, id, next_number, schedule }
+        Self { generations, generation, keys: None, id, next_number, schedule }
     }
 
     /// Appends one sealed packet to `out`, which grows by [`Self::OVERHEAD`] and the length of the
@@ -91,19 +92,38 @@ impl Sealer {
         }
         self.next_number = number + 1;
         let generation = self.schedule.generation(number);
+        let keys = self.keys.get_or_insert_with(|| Box::new(SealerKeys::new(&self.generations)));
         while generation > self.generation {
-            self.keys = self.generations.derive();
+            self.generations.advance();
             self.generation += 1;
+            keys.packet = self.generations.keys();
         }
         let header = header::encode(self.id, number, generation);
         let packet = out.get_mut(start..).expect(BEGUN);
         let (place, plaintext) = packet.split_first_chunk_mut().expect(BEGUN);
         *place = header;
-        let tag = self.keys.seal(number, &header, plaintext);
+        let tag = keys.packet.seal(number, &header, plaintext);
         out.extend_from_slice(tag.as_ref());
         let packet = out.get_mut(start..).expect(BEGUN);
-        self.header_protection.toggle(packet).expect("the packet has a header and a tag");
+        keys.header_protection.toggle(packet).expect("the packet has a header and a tag");
         Ok(())
+    }
+
+    /// Gives back the memory of keys while no packets leave.
+    pub fn release(&mut self) {
+        self.keys = None;
+    }
+
+    /// The bytes of memory that it has besides itself.
+    pub fn memory(&self) -> usize {
+        self.keys.as_ref().map_or(0, |keys| size_of_val(&**keys))
+    }
+}
+
+impl SealerKeys {
+    fn new(generations: &Generations) -> Self {
+        let header_protection = generations.header_protection();
+        Self { header_protection, packet: generations.keys() }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     pacer::Pacer,
     protection::Protection,
     received::Received,
-    recovery::{Recovery, RecoveryCounts},
+    recovery::{IDLE, Recovery, RecoveryCounts},
     rtt::Rtt,
     seal::{HEADER_LEN, OpenError, TAG_LEN},
     skipped::SkippedNumbers,
@@ -141,6 +141,8 @@ pub struct Transport<P> {
     /// The packet size that the controller knows.
     told_size: usize,
     may_send: bool,
+    /// When a packet was sealed or opened last. `None`: the memory of its keys was given back since.
+    used: Option<Instant>,
     closed: Option<CloseReason>,
     counts: Counts,
 }
@@ -174,6 +176,7 @@ impl<P: Protection> Transport<P> {
             pinged: now,
             told_size: packet_size.into(),
             may_send: true,
+            used: None,
             closed: None,
             counts: Counts::default(),
             config,
@@ -186,6 +189,7 @@ impl<P: Protection> Transport<P> {
             return None;
         }
         let mut next = self.recovery.next_timeout(self.may_send);
+        next = next.into_iter().chain(self.idle_time()).min();
         if self.may_send {
             for time in [self.ack_policy.until, self.pacer.until] {
                 next = next.into_iter().chain(time).min();
@@ -198,7 +202,16 @@ impl<P: Protection> Transport<P> {
     pub fn handle_timeout(&mut self, now: Instant, fates: &mut (impl Fates + ?Sized)) {
         if self.closed.is_none() {
             self.recovery.handle_timeout(now, self.may_send, fates);
+            if self.idle_time().is_some_and(|time| time <= now) {
+                self.protection.release();
+                self.used = None;
+            }
         }
+    }
+
+    /// When keys are given back. A sender that waits for acknowledgements is not idle.
+    fn idle_time(&self) -> Option<Instant> {
+        self.used.filter(|_| self.recovery.in_flight == 0).map(|used| used + IDLE)
     }
 
     /// Whether packets may leave: not while the peer's address is not validated, or another path is used.

@@ -69,6 +69,7 @@ impl<P: Protection> Transport<P> {
         let (number, payload) = match self.protection.open(packet) {
             Ok(opened) => opened,
             Err(error) => {
+                self.used.get_or_insert(now);
                 self.counts.dropped_packets += 1;
                 if error == OpenError::Over {
                     self.close(CloseReason::Forged, fates);
@@ -76,6 +77,7 @@ impl<P: Protection> Transport<P> {
                 return Err(error.into());
             }
         };
+        self.used = Some(now);
         let plaintext = packet.get(payload.clone()).unwrap_or_default();
         fates.packet_received(number, plaintext, packet.len());
         let contents = match self.read(plaintext) {

@@ -318,6 +318,7 @@ impl<P: Protection> Transport<P> {
         source.packet_sent(packet.number, frames, HEADER_LEN + frames.len() + TAG_LEN);
         let protected = self.protection.protect(packet.number, packet.start, out);
         protected.expect("there are more numbers");
+        self.used = Some(now);
         let len = out.len() - packet.start;
         self.recovery.make_room(now, source);
         let ack_until =

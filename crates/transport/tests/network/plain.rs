@@ -50,6 +50,8 @@ impl Protection for Plain {
         Ok((number, HEADER_LEN..packet.len() - TAG_LEN))
     }
 
+    fn release(&mut self) {}
+
     fn memory(&self) -> usize {
         self.arrived.memory()
     }

@@ -1,7 +1,7 @@
 //! What the qlog says of a sealed transport.
 
 use super::*;
-use crate::quic::{ConnectionId, DatagramId, DatagramTransport};
+use crate::quic::{ConnectionId, DatagramId, DatagramTransport, StreamId};
 
 /// Sends 600 datagrams in a sealed transport over a path that loses each 40th packet.
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
@@ -43,7 +43,7 @@ fn send_datagrams_with(files: &Arc<Memory>) {
                     let connection = sides[0].connection(client).unwrap();
                     for number in 0..3 {
                         let data = bytes::Bytes::from(vec![7; 500]);
-                        let id = DatagramId(3 * round + number);
+                        let id = DatagramId { stream: StreamId(0), number: 3 * round + number };
                         assert!(connection.send_tracked_datagram(id, data));
                     }
                 }
