@@ -199,7 +199,7 @@ mod tests {
         let (mut sent, now) = (SentPackets::default(), test_start());
         sent.push(SentPacket::done(now));
         assert_eq!((sent.first(), sent.next_number()), (1, 1), "nothing is kept of it");
-        for (number, tags) in [(1, 2), (2, 0), (3, 3)] {
+        for (number, tags) in [(1_u8, 2), (2, 0), (3, 3)] {
             (0..Tag::from(tags)).for_each(|tag| sent.push_tag(10 * Tag::from(number) + tag));
             sent.push(packet(now, tags));
         }

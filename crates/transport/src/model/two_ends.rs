@@ -127,7 +127,7 @@ impl Run {
     fn offer(&mut self, at: usize, count: u64, len: usize) {
         let end = &mut self.ends[at];
         for _ in 0..count.min(DATAGRAMS_MAX - end.offered) {
-            end.owner.offer(end.offered, len.min(end.transport.datagram_max()));
+            end.owner.offer(end.offered.into(), len.min(end.transport.datagram_max()));
             end.offered += 1;
         }
     }
@@ -313,7 +313,7 @@ impl Run {
             assert_eq!((end.owner.count(Fate::Sent), end.owner.queue.len()), (0, 0));
             assert_eq!(end.transport.bytes_in_flight().get(), 0);
             assert_eq!(end.transport.next_timeout(), None, "an idle transport has no timer");
-            let last = end.owner.fates.get(&offered);
+            let last = end.owner.fates.get(&offered.into());
             assert!(offered == end.offered || last == Some(&Fate::Acked), "{last:?}");
         }
     }

@@ -43,7 +43,7 @@ impl Victim {
 
     fn offer(&mut self, count: u64) {
         let first = (self.owner.fates.len() + self.owner.queue.len()) as u64;
-        (first..first + count).for_each(|tag| self.owner.offer(tag, 1170));
+        (first..first + count).for_each(|tag| self.owner.offer(tag.into(), 1170));
     }
 
     /// Sends what may leave. Returns how many packets.

@@ -78,7 +78,7 @@ impl Pair {
         for _ in 0..milliseconds {
             self.now += Duration::from_millis(1);
             // Congestion control is not what is measured.
-            self.sources[0].most = self.sources[0].next + datagrams;
+            self.sources[0].most = self.sources[0].next + Tag::from(datagrams);
             for end in [0, 1] {
                 self.transmit(end);
             }

@@ -201,7 +201,7 @@ impl World {
             let len = load.len.start + self.random(load.len.len() as u64) as usize;
             let end = &mut self.ends[at];
             let tag = end.offered;
-            end.owner.offer(tag, len.min(end.transport.datagram_max()));
+            end.owner.offer(tag.into(), len.min(end.transport.datagram_max()));
             end.offered += 1;
         }
         if self.ends[at].offered < load.datagrams {

@@ -31,8 +31,7 @@ impl Pair {
     #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
     fn new() -> Self {
         let (server_tls, client_tls) = tls();
-        let transport =
-            Transport { datagrams: DatagramTransport::Sealed, ..Transport::default() };
+        let transport = Transport { datagrams: DatagramTransport::Sealed, ..Transport::default() };
         let limits = Limits::default();
         let mut sides = [
             Endpoint::client(&client_tls, &transport, &limits, Some(1)),
