@@ -45,8 +45,8 @@ impl Endpoint {
     }
 
     /// Lets the engine know of bytes that came from an address that is not validated. It sends three times as many at
-    /// most (RFC 9000 §8), and sees few packets while the sealed transport carries the datagrams: without this, a lost
-    /// PATH_CHALLENGE is not repeated for seconds. A packet of the same length that it cannot decrypt counts, and does
+    /// most (RFC 9000 §8), and sees few packets while the sealed transport carries the datagrams: without this, it does
+    /// not repeat a lost challenge for seconds. A packet of the same length that it cannot decrypt counts, and does
     /// nothing else.
     fn count_for_validation(
         &mut self,
