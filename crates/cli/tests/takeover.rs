@@ -134,6 +134,18 @@ fn write_secret(path: &Path, text: &str) {
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
 }
 
+/// These users have made so many downloads.
+fn assert_used(scene: &Scene, downloads: [(&str, usize); 2]) {
+    let usage = scene.run("users --store usage.db --json").succeeds();
+    let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();
+    let users = usage["users"].as_array().unwrap();
+    for (user, downloads) in downloads {
+        let user = users.iter().find(|it| it["user"] == user).unwrap();
+        let carried = user["to_client_bytes"].as_u64().unwrap();
+        assert!(carried > downloads as u64 * 6_000_000, "{usage}");
+    }
+}
+
 #[test]
 fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
     // The modes with datagrams, each with what carries these.
@@ -208,14 +220,7 @@ fn downloads_go_on_while_certificate_tokens_limits_and_program_change() {
     eventually("the end of the last process", || {
         rustix::process::test_kill_process(last.0).is_err()
     });
-    let usage = scene.run("users --store usage.db --json").succeeds();
-    let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();
-    let users = usage["users"].as_array().unwrap();
-    for (user, downloads) in [("alice", DOWNLOADS.len()), ("bob", 1)] {
-        let user = users.iter().find(|it| it["user"] == user).unwrap();
-        let carried = user["to_client_bytes"].as_u64().unwrap();
-        assert!(carried > downloads as u64 * 6_000_000, "{usage}");
-    }
+    assert_used(&scene, [("alice", DOWNLOADS.len()), ("bob", 1)]);
 }
 
 #[test]

@@ -18,8 +18,13 @@ fn tunnels(count: usize, name: ControllerName) -> Vec<Flow> {
 
 fn main() {
     if std::env::args().any(|argument| argument == "sealed") {
-        return by_transport();
+        by_transport();
+    } else {
+        by_controller();
     }
+}
+
+fn by_controller() {
     use ControllerName::{Bbr1, Bbr1Tunnel, Cubic};
     let against = |first: Flow, second: Flow| vec![first, second];
     let contests = [

@@ -272,7 +272,9 @@ fn datagrams_go_on_while_another_process_takes_over_and_after_the_old_one_has_di
             shared.node().set_members(old.clone(), old);
             shared.run_until_percent(20);
             // The new process gets new connections, and the old one has its own.
-            others.iter().for_each(|other| other.set(true));
+            for other in &others {
+                other.set(true);
+            }
             shared.node().set_members(all, new.clone());
             shared.run_until_percent(60);
             assert_eq!(shared.lost(), 0, "{}", shared.what);

@@ -251,9 +251,11 @@ impl Endpoint {
             self.on_pep_ack(now, &payload);
             return None;
         }
+        let path = FourTuple::new(remote, local_ip);
         if let Some(id) = self.sealed_ids.find(&payload) {
             // A datagram keeps the memory of its whole packet.
-            return self.demux.has_size(&payload).then(|| self.on_sealed(now, id, ecn, payload))?;
+            let has_size = self.demux.has_size(&payload);
+            return has_size.then(|| self.on_sealed(now, (id, path), ecn, payload))?;
         }
         if !self.demux.is_for_engine(&payload) {
             return None;
@@ -261,7 +263,6 @@ impl Endpoint {
         if let Some(larger) = &mut self.larger_initials {
             larger.on_received(&payload);
         }
-        let path = FourTuple::new(remote, local_ip);
         let short_id = demux::id_of_short_header(&payload, self.id_len);
         if self.answers.has_answered(now, short_id) {
             return None;

@@ -81,6 +81,8 @@ struct Running {
     unvalidated: Option<Instant>,
     /// How many probe timeouts the client has answered with a packet of the connection.
     probe_timeouts: u64,
+    /// Whether anything has come since the client let the connection send something.
+    has_heard: bool,
 }
 
 /// What became of a packet that arrived.
@@ -163,6 +165,7 @@ impl SealedTransport {
             next_trailer: None,
             unvalidated: None,
             probe_timeouts: 0,
+            has_heard: true,
         }));
     }
 
@@ -289,7 +292,7 @@ impl SealedTransport {
             let counted = (before.received, transport.counts().received);
             layer.on_received_sealed((tag, size), counted, &inner);
         }
-        running.is_used = true;
+        (running.is_used, running.has_heard) = (true, true);
         running.note_traffic(now, self.is_client);
         running.log_metrics();
         SealedArrival::Taken { is_first: is_first && count > 0 }
@@ -353,7 +356,12 @@ impl SealedTransport {
         let is_new = std::mem::replace(&mut running.probe_timeouts, probes) != probes;
         let beats = running.next_beat.take_if(|due| *due <= now).is_some();
         let trails = running.next_trailer.take_if(|due| *due <= now).is_some() && awaits_ack;
-        trails || self.is_client && (is_new || beats)
+        let is_due = self.is_client && (is_new || beats);
+        // The client may have another address, of which the server cannot be sure before it has sent something there.
+        if is_due && !std::mem::replace(&mut running.has_heard, false) {
+            running.transport.ping_padded();
+        }
+        trails || is_due
     }
 
     /// Lets no packet leave, because the peer has another address since this time, which is not validated.
@@ -362,6 +370,11 @@ impl SealedTransport {
             running.unvalidated = Some(since);
             running.transport.set_may_send(false);
         }
+    }
+
+    /// Whether no packet leaves, because the peer's address is not validated.
+    pub(super) fn is_held(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.unvalidated.is_some())
     }
 
     /// Whether packets may leave. `is_validated`: whether the address that the peer has since a time is validated now.

@@ -140,6 +140,8 @@ pub struct Transport<P> {
     pinged: Instant,
     /// The packet size that the controller knows.
     told_size: usize,
+    /// Whether the next packet that is only a probe is padded.
+    pads_probe: bool,
     may_send: bool,
     /// When a packet was sealed or opened last. `None`: the memory of its keys was given back since.
     used: Option<Instant>,
@@ -175,6 +177,7 @@ impl<P: Protection> Transport<P> {
             skipped: SkippedNumbers::new(config.seed),
             pinged: now,
             told_size: packet_size.into(),
+            pads_probe: false,
             may_send: true,
             used: None,
             closed: None,
@@ -237,6 +240,15 @@ impl<P: Protection> Transport<P> {
         if self.recovery.probes == 0 {
             self.recovery.probes = 1;
         }
+    }
+
+    /// The same with a packet of the size that each path carries, if it has no datagram. A peer that has another address
+    /// for this end since, or may have, can then send three times as much to validate it ([RFC 9000 §8]).
+    ///
+    /// [RFC 9000 §8]: https://www.rfc-editor.org/rfc/rfc9000#section-8
+    pub const fn ping_padded(&mut self) {
+        self.pads_probe = true;
+        self.ping();
     }
 
     /// The QUIC connection has found another largest packet, in bytes of UDP payload. One below
@@ -418,6 +430,20 @@ mod tests {
         transport.ping();
         assert_eq!(transport.poll_transmit(now, &mut Vec::new(), 1, &mut Nothing), None);
         is_over(&mut transport, CloseReason::Exhausted);
+    }
+
+    #[test]
+    fn a_padded_ping_has_the_size_that_each_path_carries_and_others_are_small() {
+        let now = test_start();
+        let mut transport = sealed(Sizes::default(), now);
+        let size_of_next = |transport: &mut Transport<Sealed>| {
+            transport.poll_transmit(now, &mut Vec::new(), 1, &mut Nothing).map(|it| it.size)
+        };
+        transport.ping_padded();
+        assert_eq!(size_of_next(&mut transport), Some(1200));
+        transport.ping();
+        assert_eq!(size_of_next(&mut transport), Some(30));
+        assert_eq!(size_of_next(&mut transport), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use tandem_units::ByteCount;
 
-use super::{CloseReason, Transport};
+use super::{CloseReason, PACKET_SIZE_MIN, Transport};
 use crate::{
     fates::Source,
     frame::{self, DATAGRAM, DATAGRAM_LEN, PADDING, PING},
@@ -224,6 +224,11 @@ impl<P: Protection> Transport<P> {
                 out.push(PING);
                 packet.has_ping = true;
                 self.pinged = now;
+            }
+            if is_probe && std::mem::take(&mut self.pads_probe) {
+                let size = usize::from(self.config.packet_size_min.max(PACKET_SIZE_MIN));
+                let end = packet.end.min(packet.start + size - TAG_LEN);
+                out.resize(end.max(out.len()), PADDING);
             }
             if out.len() == payload_start {
                 out.truncate(packet.start);

@@ -1,10 +1,10 @@
 //! The path of a connection: another one, silence on it, and marks that do not arrive.
 
-use std::time::Instant;
+use std::{net::SocketAddr, time::Instant};
 
 use super::Connection;
 
-use crate::quic::{ecn::Marks, observed::Arrived};
+use crate::quic::{ecn::Marks, observed::Arrived, sealed::SealedTransport};
 
 impl Connection {
     /// Lets packets take another path to the peer at once, or a path again on which nothing could be sent.
@@ -33,6 +33,16 @@ impl Connection {
         if is_new_path {
             sealed.on_new_path(now, control);
         }
+    }
+
+    /// A connection ID of this end at which the peer sends, if it sends from this address, and nothing shows yet that it
+    /// is there. Only ends with a sealed transport ask.
+    pub(in crate::quic) fn awaits_validation_of(
+        &self,
+        remote: SocketAddr,
+    ) -> Option<tandem_wire::ConnectionId> {
+        let is_held = self.sealed.as_ref().is_some_and(SealedTransport::is_held);
+        self.at.filter(|at| is_held && at.remote == remote).map(|at| at.id)
     }
 
     /// When the first packet left that the peer has to acknowledge (RFC 9000 §13.2.1), since an authentic packet came

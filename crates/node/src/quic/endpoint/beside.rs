@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use bytes::BytesMut;
+use noq_proto::{DatagramEvent, FourTuple};
 
 use super::{Endpoint, Event};
 use crate::{
@@ -20,12 +21,12 @@ impl Endpoint {
     pub(super) fn on_sealed(
         &mut self,
         now: Instant,
-        id: ConnectionId,
+        (id, path): (ConnectionId, FourTuple),
         ecn: Option<Ecn>,
         payload: BytesMut,
     ) -> Option<Party<ConnectionId>> {
         let slot = self.slots.get_mut(&id)?;
-        let party = slot.party;
+        let (party, len) = (slot.party, payload.len());
         match slot.connection.handle_sealed(now, ecn, payload) {
             SealedArrival::Dropped => {
                 self.demux.count_refused();
@@ -36,8 +37,37 @@ impl Endpoint {
             }
             SealedArrival::Taken { is_first: false } => {}
         }
+        if let Some(own_id) = slot.connection.awaits_validation_of(path.remote()) {
+            self.count_for_validation(now, path, &own_id, len);
+        }
         self.touch(id);
         Some(party)
+    }
+
+    /// Lets the engine know of bytes that came from an address that is not validated. It sends three times as many at
+    /// most (RFC 9000 §8), and sees few packets while the sealed transport carries the datagrams: without this, it does
+    /// not repeat a lost challenge for seconds. A packet of the same length that it cannot decrypt counts, and does
+    /// nothing else.
+    fn count_for_validation(
+        &mut self,
+        now: Instant,
+        path: FourTuple,
+        own_id: &tandem_wire::ConnectionId,
+        len: usize,
+    ) {
+        let mut packet = BytesMut::zeroed(len);
+        let Some((first, rest)) = packet.split_first_mut() else { return };
+        let Some(place) = rest.get_mut(..own_id.len()) else { return };
+        *first = 0x40; // a short header (RFC 9000 §17.3.1)
+        place.copy_from_slice(own_id);
+        if let Some(DatagramEvent::ConnectionEvent(handle, event)) =
+            self.inner.handle(now, path, None, packet, &mut Vec::new())
+            && let Some(id) = self.by_handle.get(&handle.0)
+            && let Some(slot) = self.slots.get_mut(id)
+        {
+            slot.connection.handle_event(now, event);
+            slot.connection.wake_engine();
+        }
     }
 
     /// Tells the connections of packets that have passed a PEP. The congestion window of each may have

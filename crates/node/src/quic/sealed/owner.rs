@@ -4,6 +4,7 @@ use std::{collections::VecDeque, time::Instant};
 
 use bytes::Bytes;
 use tandem_transport::{Fates, Source, Tag as TransportTag};
+use tracing::trace;
 
 use crate::{
     quic::{
@@ -151,14 +152,17 @@ impl Fates for Owner {
     }
 
     fn packet_sent(&mut self, number: u64, frames: &[u8], size: usize) {
+        trace!(number, size, "sealed packet sent");
         self.log(|qlog| qlog.sealed_packet(Who::Local, number, frames, size));
     }
 
     fn packet_received(&mut self, number: u64, frames: &[u8], size: usize) {
+        trace!(number, size, "sealed packet received");
         self.log(|qlog| qlog.sealed_packet(Who::Remote, number, frames, size));
     }
 
     fn packet_lost(&mut self, number: u64, size: usize) {
+        trace!(number, size, "sealed packet lost");
         self.log(|qlog| qlog.lost_sealed(number, size));
     }
 }
