@@ -5,11 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tandem_units::ByteCount;
-use tandem_wire::{Code, RequestHead, ResponseHead, Settings};
+use tandem_wire::{Code, QuarterStreamId, RequestHead, ResponseHead, Settings, TunnelInfo, VarInt};
 
 use crate::{
+    buffers,
     h3::{Body, ConnectionError, End, Session},
     quic::{
         Connection, DatagramId, Delivery, PathEstimate, SendDatagram, StreamGone, StreamId, Write,
@@ -128,6 +129,17 @@ impl<'a> Carrier<'a> {
     /// Gives a datagram to the engine.
     pub(crate) fn send_datagram(&mut self, data: Bytes) -> SendDatagram {
         self.connection.send_datagram(data)
+    }
+
+    /// Gives a report on a tunnel to the engine, as an HTTP Datagram.
+    pub(crate) fn send_report(
+        &mut self,
+        info: &TunnelInfo,
+        id: QuarterStreamId,
+        context_id: VarInt,
+    ) -> SendDatagram {
+        let encode = |out: &mut BytesMut| info.encode_datagram(id, context_id, out);
+        self.send_datagram(buffers::filled(TunnelInfo::DATAGRAM_LEN_MAX, encode).freeze())
     }
 
     pub(crate) fn receive_datagram(&mut self) -> Option<Bytes> {

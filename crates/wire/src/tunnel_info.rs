@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 use http::HeaderValue;
 use sfv::{Item, ItemSerializer, Parser};
 use tandem_units::{ByteCount, Rate, Ratio};
@@ -98,6 +98,9 @@ impl TunnelInfo {
     /// An upper bound of the length of a report in bytes.
     pub const LEN_MAX: usize = 64;
 
+    /// The same for a report as an HTTP Datagram. Its two IDs have at most 8 bytes each.
+    pub const DATAGRAM_LEN_MAX: usize = Self::LEN_MAX + 2 * 8;
+
     const VERSION: u32 = 1;
 
     /// Decodes a report. Bytes after its last field are ignored.
@@ -149,13 +152,15 @@ impl TunnelInfo {
         }
     }
 
-    /// Encodes the report as an HTTP Datagram.
-    pub fn to_datagram(&self, quarter_stream_id: QuarterStreamId, context_id: VarInt) -> Bytes {
-        let ids = HttpDatagram::overhead(quarter_stream_id, context_id);
-        let mut datagram = BytesMut::with_capacity(ids + Self::LEN_MAX);
-        HttpDatagram::encode_ids(quarter_stream_id, context_id, &mut datagram);
-        self.encode(&mut datagram);
-        datagram.freeze()
+    /// Encodes the report as an HTTP Datagram, which has at most [`Self::DATAGRAM_LEN_MAX`] bytes.
+    pub fn encode_datagram(
+        &self,
+        quarter_stream_id: QuarterStreamId,
+        context_id: VarInt,
+        out: &mut impl BufMut,
+    ) {
+        HttpDatagram::encode_ids(quarter_stream_id, context_id, out);
+        self.encode(out);
     }
 
     /// Encodes the report as the value of [`Self::FIELD`].

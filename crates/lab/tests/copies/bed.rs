@@ -21,7 +21,7 @@ use tandem_node::{
     client::{ForwardConfig, HopConfig, Repair, Task, Template, TunnelMode},
     limits::Limits,
     proxy::{Access, TargetPolicy},
-    quic::{Mtu, Transport},
+    quic::{DatagramTransport, Mtu, Transport},
 };
 
 /// One-way delay of each link.
@@ -43,6 +43,8 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// The mode of all hops.
     pub(crate) mode: TunnelMode,
+    /// What carries the datagrams of all hops.
+    pub(crate) datagrams: DatagramTransport,
     /// Number of proxies.
     pub(crate) proxies: usize,
     /// Whether the program sends to the target, instead of the target to the program.
@@ -52,16 +54,22 @@ pub(crate) struct Case {
 impl Case {
     /// All cases.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let rmdt = TunnelMode::Rmdt(Repair::default());
+        let (mdt, mst) = (TunnelMode::Mdt, TunnelMode::Mst);
+        let [rmdt, tecc] = [TunnelMode::Rmdt, TunnelMode::Tecc].map(|mode| mode(Repair::default()));
+        let (quic, sealed) = (DatagramTransport::Quic, DatagramTransport::Sealed);
         let tunnels = [
-            ("mdt", TunnelMode::Mdt, 1),
-            ("mst", TunnelMode::Mst, 1),
-            ("rmdt", rmdt, 1),
-            ("tecc", TunnelMode::Tecc(Repair::default()), 1),
-            ("mdt, two hops", TunnelMode::Mdt, 2),
+            ("mdt", mdt, quic, 1),
+            ("mdt sealed", mdt, sealed, 1),
+            ("mst", mst, quic, 1),
+            ("rmdt", rmdt, quic, 1),
+            ("rmdt sealed", rmdt, sealed, 1),
+            ("tecc", tecc, quic, 1),
+            ("tecc sealed", tecc, sealed, 1),
+            ("mdt, two hops", mdt, quic, 2),
+            ("mdt sealed, two hops", mdt, sealed, 2),
         ];
-        tunnels.into_iter().flat_map(|(name, mode, proxies)| {
-            [true, false].map(|is_upward| Self { name, mode, proxies, is_upward })
+        tunnels.into_iter().flat_map(|(name, mode, datagrams, proxies)| {
+            [true, false].map(|is_upward| Self { name, mode, datagrams, proxies, is_upward })
         })
     }
 
@@ -151,7 +159,7 @@ impl Bed {
         let mut proxies = Vec::new();
         for number in 1..=case.proxies {
             let (name, ip) = (format!("proxy{number}"), format!("10.0.0.{}", number + 1));
-            let handle = world.add_host(&name, [&*ip], metered(proxy(number, &tls)));
+            let handle = world.add_host(&name, [&*ip], metered(proxy(case, number, &tls)));
             let address = ip.parse().expect("an address");
             let answer = NameAnswer::After(Duration::ZERO, Ok(vec![address]));
             world.set_name(&format!("{name}.test"), answer);
@@ -202,13 +210,13 @@ impl Bed {
     }
 }
 
-fn transport() -> Transport {
-    Transport { mtu: Mtu::TUNNEL, ..Transport::default() }
+fn transport(case: &Case) -> Transport {
+    Transport { mtu: Mtu::TUNNEL, datagrams: case.datagrams, ..Transport::default() }
 }
 
 fn client(case: &Case, tls: &TestCertificate) -> Client {
     let hop = |number| HopConfig {
-        transport: transport(),
+        transport: transport(case),
         mode: case.mode,
         ..HopConfig::new(
             Template::default_for(&format!("proxy{number}.test")).expect("an authority"),
@@ -223,10 +231,10 @@ fn client(case: &Case, tls: &TestCertificate) -> Client {
     Client::new(config).expect("the settings are those of a client")
 }
 
-fn proxy(number: usize, tls: &TestCertificate) -> Proxy {
+fn proxy(case: &Case, number: usize, tls: &TestCertificate) -> Proxy {
     let listen = "0.0.0.0:443".parse().expect("an address");
     let config = ProxyConfig {
-        transport: transport(),
+        transport: transport(case),
         access: Access::Anyone,
         policy: TargetPolicy::allowing(vec!["10.0.0.0/8".parse().expect("a prefix")]),
         seed: Some(200 + number as u64),

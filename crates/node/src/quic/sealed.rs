@@ -258,8 +258,7 @@ impl SealedTransport {
         let Some(running) = &mut self.running else { return SealedArrival::Dropped };
         let Running { transport, owner, layer, arrived, arrived_bytes, .. } = &mut **running;
         owner.set_now(now);
-        let (tag, size) = (Tag::of(&packet), packet.len());
-        let before = transport.counts();
+        let before = layer.is_some().then(|| (Tag::of(&packet), packet.len(), transport.counts()));
         let ecn = ecn.map(ecn_to_transport);
         let Ok(mut datagrams) = transport.handle_packet(now, &mut packet, ecn, owner) else {
             return transport.closed().map_or(SealedArrival::Dropped, SealedArrival::Violation);
@@ -286,7 +285,7 @@ impl SealedTransport {
         {
             *arrived_bytes -= oldest.len();
         }
-        if let Some(layer) = layer {
+        if let (Some(layer), Some((tag, size, before))) = (layer, before) {
             let inner: Vec<_> =
                 arrived.iter().rev().take(count).map(|data| Tag::of(data)).collect();
             let counted = (before.received, transport.counts().received);
@@ -311,11 +310,11 @@ impl SealedTransport {
         owner.set_now(now);
         owner.drop_larger_than(transport.datagram_max());
         let start = buf.len();
-        let before = transport.counts();
+        let before = layer.is_some().then(|| transport.counts());
         // What a packet has inside is known of one packet at a time.
         let segments = if layer.is_some() { 1 } else { SEGMENTS_MAX };
         let transmit = transport.poll_transmit(now, buf, segments, owner)?;
-        if let Some(layer) = layer {
+        if let (Some(layer), Some(before)) = (layer, before) {
             let packet = buf.get(start..).unwrap_or_default();
             let counted = (before.sent, transport.counts().sent);
             layer.on_sent_sealed((Tag::of(packet), packet.len()), counted, &owner.take_inner());

@@ -100,10 +100,11 @@ impl End for ClientEnd {
 
     /// Prepares the report on this end that is due, for the connection inside.
     fn report(tunnel: &mut ClientTunnel, now: Instant, carrier: &mut Carrier<'_>) {
-        let due = tunnel.reporter.take_due(now, carrier, &tunnel.queue, None);
-        if let Some((_, info)) = due.into_iter().next() {
-            tunnel.end.own_report = Some(info);
-        }
+        let mut first = None;
+        tunnel.reporter.report_due(now, carrier, &tunnel.queue, None, |_, _, info| {
+            first.get_or_insert(info);
+        });
+        tunnel.end.own_report = first.or(tunnel.end.own_report.take());
     }
 
     /// Uses datagrams from now on, because the proxy relays no capsules.

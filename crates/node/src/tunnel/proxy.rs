@@ -37,14 +37,13 @@ impl End for ProxyEnd {
     /// Sends the reports that are due, ahead of the queue.
     fn report(tunnel: &mut ProxyTunnel, now: Instant, carrier: &mut Carrier<'_>) {
         let Tunnel { reporter, queue, end, .. } = tunnel;
-        for (stream, info) in reporter.take_due(now, carrier, queue, end.interval) {
+        reporter.report_due(now, carrier, queue, end.interval, |carrier, stream, info| {
             let Some(id) = QuarterStreamId::from_stream_id(stream.0) else {
-                impossible::<()>("requests are on streams that clients open");
-                continue;
+                return impossible("requests are on streams that clients open");
             };
-            let is_sent = carrier.send_datagram(info.to_datagram(id, REPORTS_OF_PROXY));
+            let is_sent = carrier.send_report(&info, id, REPORTS_OF_PROXY);
             tunnel.feedback.sent += u64::from(is_sent == SendDatagram::Taken);
-        }
+        });
     }
 
     fn on_unknown_flow(

@@ -81,9 +81,13 @@ impl<P: Protection> Transport<P> {
             return None;
         }
         self.tell_packet_size();
+        let is_empty = source.is_empty();
+        let mut allowance = self.allowance(now, is_empty);
+        if is_empty && self.recovery.probes == 0 && !self.is_ack_due(now) {
+            return None;
+        }
         let start = out.len();
         let marks = self.recovery.ecn.marks();
-        let mut allowance = self.allowance(now, source.is_empty());
         if allowance.budget > 0
             && let Some(size) = self.probe_size(now, &allowance)
         {
@@ -212,8 +216,7 @@ impl<P: Protection> Transport<P> {
             }
         }
         if packet.tags == 0 {
-            let is_ack_due = has_news && self.ack_policy.is_due(now);
-            if !(is_ack_due || is_probe) {
+            if !(self.is_ack_due(now) || is_probe) {
                 out.truncate(packet.start);
                 return None;
             }
@@ -241,6 +244,10 @@ impl<P: Protection> Transport<P> {
             out.resize(packet.end, PADDING);
         }
         Some(packet)
+    }
+
+    fn is_ack_due(&self, now: Instant) -> bool {
+        self.ack_policy.has_news() && self.ack_policy.is_due(now)
     }
 
     /// Whether an ACK frame that leaves alone gets a PING.

@@ -173,8 +173,8 @@ impl Relay {
             return impossible("requests are on bidirectional streams of the client");
         };
         let Some(info) = self.next() else { return }; // there was none yet
-        let datagram = info.to_datagram(quarter_stream_id, TunnelInfo::CONTEXT_ID);
-        self.sent += u64::from(carrier.send_datagram(datagram) == SendDatagram::Taken);
+        let is_sent = carrier.send_report(&info, quarter_stream_id, TunnelInfo::CONTEXT_ID);
+        self.sent += u64::from(is_sent == SendDatagram::Taken);
     }
 
     fn next(&mut self) -> Option<TunnelInfo> {

@@ -50,6 +50,8 @@ pub(super) struct Reporter {
     last: Option<Instant>,
     /// Datagrams that the tunnel had sent by then, and how many of them were retransmissions.
     sends: (u64, u64),
+    /// The memory of turns between two reports. It is empty.
+    turns: Vec<ReportTurn>,
 }
 
 /// A flow whose client asked for reports.
@@ -92,7 +94,7 @@ struct Active {
 
 /// The turn of a flow's report among those that are due: first reports, then those of the flows that
 /// have waited longest.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ReportTurn {
     is_later: bool,
     reported: Option<Instant>,
@@ -197,6 +199,7 @@ impl Reporter {
             due: None,
             last: None,
             sends: (0, 0),
+            turns: Vec::new(),
         }
     }
 
@@ -262,16 +265,17 @@ impl Reporter {
         }
     }
 
-    /// The reports that are due, as far as they do not cost too much.
-    pub(super) fn take_due(
+    /// Gives the reports that are due to `send`, as far as they do not cost too much.
+    pub(super) fn report_due(
         &mut self,
         now: Instant,
         carrier: &mut Carrier<'_>,
         queue: &Queue,
         interval: Option<Duration>,
-    ) -> Vec<(StreamId, TunnelInfo)> {
+        send: impl FnMut(&mut Carrier<'_>, StreamId, TunnelInfo),
+    ) {
         if self.due.is_none_or(|due| due > now) {
-            return Vec::new();
+            return;
         }
         let path = carrier.path_estimate();
         let interval = interval.unwrap_or(path.min_rtt);
@@ -279,10 +283,9 @@ impl Reporter {
         for (&stream, flow) in &mut self.active {
             flow.measure(now, queue.flow_len(stream), interval);
         }
-        let reports = match sending_rate(&path) {
-            None => Vec::new(),
-            Some(rate) => self.report_all(now, (rate, &path), carrier, queue),
-        };
+        if let Some(rate) = sending_rate(&path) {
+            self.report_all(now, (rate, &path), carrier, queue, send);
+        }
         for (&stream, flow) in &mut self.active {
             flow.end_interval(queue.flow_len(stream));
         }
@@ -291,7 +294,9 @@ impl Reporter {
         let is_active = !self.active.is_empty();
         self.last = is_active.then_some(now);
         self.due = is_active.then_some(now + interval);
-        reports
+        if !is_active {
+            self.turns = Vec::new();
+        }
     }
 
     fn report_all(
@@ -300,14 +305,15 @@ impl Reporter {
         (rate, path): (Rate, &PathEstimate),
         carrier: &mut Carrier<'_>,
         queue: &Queue,
-    ) -> Vec<(StreamId, TunnelInfo)> {
+        mut send: impl FnMut(&mut Carrier<'_>, StreamId, TunnelInfo),
+    ) {
         if let Some(budget) = &mut self.budget {
             budget.earn(now, rate, carrier.received_for_reports());
         }
-        let mut turns: Vec<_> = self.active.iter().map(|(&it, flow)| flow.turn(it)).collect();
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.extend(self.active.iter().map(|(&it, flow)| flow.turn(it)));
         turns.sort_unstable();
-        let mut reports = Vec::new();
-        for ReportTurn { is_later, stream, .. } in turns {
+        for &ReportTurn { is_later, stream, .. } in &turns {
             if !self.budget.as_mut().is_none_or(|budget| budget.spend(!is_later)) {
                 break;
             }
@@ -318,23 +324,22 @@ impl Reporter {
                 continue;
             };
             let Some(agreed) = self.flows.get_mut(&stream) else { continue };
-            reports.push((
-                stream,
-                TunnelInfo {
-                    sequence: VarInt::saturating_from(agreed.sequence),
-                    sending_rate,
-                    bandwidth,
-                    queue: ByteCount::from(flow.least_queue),
-                    retransmit_ratio: flow.retransmit_ratio(queue.sends()),
-                    min_rtt: path.min_rtt,
-                    smoothed_rtt: path.smoothed_rtt,
-                    arrival_rate: flow.arrival_rate,
-                },
-            ));
+            let info = TunnelInfo {
+                sequence: VarInt::saturating_from(agreed.sequence),
+                sending_rate,
+                bandwidth,
+                queue: ByteCount::from(flow.least_queue),
+                retransmit_ratio: flow.retransmit_ratio(queue.sends()),
+                min_rtt: path.min_rtt,
+                smoothed_rtt: path.smoothed_rtt,
+                arrival_rate: flow.arrival_rate,
+            };
+            send(carrier, stream, info);
             agreed.sequence += 1;
             flow.on_reported(now, queue.flow_len(stream), queue.sends());
         }
-        reports
+        turns.clear();
+        self.turns = turns;
     }
 
     /// A flow's share of the tunnel's rate.
