@@ -59,8 +59,9 @@ pub(crate) struct TransportSettings {
     )]
     pub ack_threshold: Option<Within<AckThreshold>>,
 
-    /// What carries the datagrams of a tunnel: sealed, packets beside the connection with acknowledgements of their own,
-    /// if the other end has this setting too and the controller is not cubic or bbr3; or quic, the connection itself
+    /// What carries the datagrams of a tunnel: sealed, packets beside the connection with acknowledgements of their
+    /// own, if the other end has this setting too and the controller is not cubic or bbr3; or quic, the connection
+    /// itself
     /// [default: sealed]
     #[arg(long, value_name = "NAME", env = "TANDEM_TRANSPORT")]
     pub transport: Option<DatagramTransport>,

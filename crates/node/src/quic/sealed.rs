@@ -43,8 +43,8 @@ const RECEIVE_BUFFER: usize = 4_000_000;
 /// client's address has changed, the server learns it from that (RFC 9000 §9), and the connection does not become idle.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// A PING follows stream data after an RTT divided by this, so that its acknowledgement comes when the data count as lost
-/// if they are not acknowledged (after 9/8 of an RTT, RFC 9002 §6.1.2).
+/// A PING follows stream data after an RTT divided by this, so that its acknowledgement comes when the data count as
+/// lost if they are not acknowledged (after 9/8 of an RTT, RFC 9002 §6.1.2).
 const TRAILER: u32 = 4;
 
 /// The least time after which a PING follows stream data.
@@ -332,8 +332,8 @@ impl SealedTransport {
     }
 
     /// The connection has sent stream data. If it sends no more within a quarter of an RTT, a PING follows them, whose
-    /// acknowledgement shows whether they were lost. With DATAGRAM frames the acknowledgements of payloads do so. Without
-    /// either, a request that is lost takes a probe timeout of the engine, which seldom measures the RTT.
+    /// acknowledgement shows whether they were lost. With DATAGRAM frames the acknowledgements of payloads do so.
+    /// Without either, a request that is lost takes a probe timeout of the engine, which seldom measures the RTT.
     pub(super) fn on_stream_sent(&mut self, now: Instant) {
         if let Some(running) = &mut self.running {
             let rtt = running.transport.smoothed_rtt().unwrap_or_default();
@@ -341,8 +341,8 @@ impl SealedTransport {
         }
     }
 
-    /// Does what is due. Returns whether the connection itself has to send something. `awaits_ack`: whether the peer has
-    /// not acknowledged everything that the connection has sent.
+    /// Does what is due. Returns whether the connection itself has to send something. `awaits_ack`: whether the peer
+    /// has not acknowledged everything that the connection has sent.
     pub(super) fn handle_timeout(&mut self, now: Instant, awaits_ack: bool) -> bool {
         let Some(running) = &mut self.running else { return false };
         let Running { transport, owner, .. } = &mut **running;
