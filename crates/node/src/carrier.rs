@@ -191,7 +191,7 @@ impl<'a> Carrier<'a> {
     /// The bytes of IP packets that came from the peer, as they count for reports: those of the sealed transport twice,
     /// because half as many come in it, where acknowledgements travel with datagrams.
     pub(crate) fn received_for_reports(&mut self) -> ByteCount {
-        self.connection.received_bytes()
+        self.connection.received_bytes() + self.connection.received_sealed()
     }
 
     /// Whether a request on this stream may still arrive.
