@@ -1,6 +1,6 @@
 //! Prints the shares of flows of an access link by their controllers: the tables of
-//! `benchmarks/notes/tunnels-controller.md`. With `-- sealed` it prints those of a tunnel by what carries its datagrams:
-//! the table of `docs/design/adr/0090-a-transport-for-datagrams.md`.
+//! `benchmarks/notes/tunnels-controller.md`. With `-- sealed` it prints those of a tunnel by what carries its
+//! datagrams: the table of `docs/design/adr/0090-a-transport-for-datagrams.md`.
 
 #![expect(clippy::print_stdout, reason = "that is what it is for")]
 

@@ -125,7 +125,8 @@ pub(super) struct Trace {
     pub(super) lost: Vec<(f64, f64)>,
     pub(super) repaired: Vec<(f64, f64)>,
     end: f64,
-    /// Whether there is a sealed transport. Its window and RTT are drawn from then on, because it carries the datagrams.
+    /// Whether there is a sealed transport. From then on its window and RTT are drawn, because it carries the
+    /// datagrams.
     has_sealed: bool,
 }
 

@@ -4,8 +4,9 @@
 //! one, which takes a tenth of a proxy's time. Here the events come from what a connection's packet
 //! protection and its congestion controller see. Without a file nothing is done.
 //!
-//! The packets of the sealed transport beside a connection are events of a namespace of our own, `tandem`, with the names
-//! and the data of those of QUIC. They have packet numbers of their own, which programs that draw QUIC would mix up.
+//! The packets of the sealed transport beside a connection are events of a namespace of our own, `tandem`, with the
+//! names and the data of those of QUIC. They have packet numbers of their own, which programs that draw QUIC would mix
+//! up.
 //!
 //! A server's file lacks the client's first packet, which the engine decrypts before there is a
 //! connection. Tokens are left out, because they are secrets.
