@@ -242,13 +242,8 @@ impl<P: Protection> Transport<P> {
         }
     }
 
-<<<<<<< HEAD
     /// The same with a packet of the size that each path carries, if it has no datagram. A peer that has another
     /// address for this end since, or may have, can then send three times as much to validate it ([RFC 9000 §8]).
-=======
-    /// The same with a packet of the size that each path carries, if it has no datagram. A peer for which this end has
-    /// another address can then send three times as much to validate it ([RFC 9000 §8]).
->>>>>>> origin/x-tests
     ///
     /// [RFC 9000 §8]: https://www.rfc-editor.org/rfc/rfc9000#section-8
     pub const fn ping_padded(&mut self) {

@@ -35,13 +35,8 @@ impl Connection {
         }
     }
 
-<<<<<<< HEAD
     /// A connection ID of this end at which the peer sends, if it sends from this address, and nothing shows yet that
     /// it is there. Only ends with a sealed transport ask.
-=======
-    /// A connection ID of this end at which the peer sends, if it sends from this address, and if nothing shows yet
-    /// that it is there. Only ends with a sealed transport ask.
->>>>>>> origin/x-tests
     pub(in crate::quic) fn awaits_validation_of(
         &self,
         remote: SocketAddr,
