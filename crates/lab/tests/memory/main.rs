@@ -117,8 +117,8 @@ fn proxy(datagrams: DatagramTransport, tls: &TestCertificate) -> Proxy {
 /// socket, by which a chain through the same proxy is noticed, takes 114.
 const MOST: [i64; 3] = [62_500, 66_500, 2_766];
 
-/// How much the sealed transport may add to them. Of a connection that has carried packets, it holds 1,300 bytes itself,
-/// the window of numbers that have arrived 512, and 500 are small queues. It gives keys back.
+/// How much the sealed transport may add to them. Of a connection that has carried packets, it holds 1,300 bytes
+/// itself, the window of numbers that have arrived 512, and 500 are small queues. It gives keys back.
 const MORE_SEALED: [i64; 3] = [200, 2_900, 50];
 
 /// The same in the default mode. What repairs a flow keeps numbers and an account of packets in flight, and packets
