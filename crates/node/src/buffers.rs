@@ -20,13 +20,9 @@ const STEP: usize = 64;
 /// The largest buffer is `SIZES * STEP` bytes and holds a packet of an Ethernet. Larger payloads are rare.
 const SIZES: usize = 24;
 
-/// How many buffers of one size a thread may keep in any case. A repaired flow has as many in flight at
-/// 150 Mbit/s and 20 ms. They take less than 400 kB.
+/// The most buffers of one size that a thread keeps. A repaired flow has as many in flight at 150 Mbit/s and
+/// 20 ms. They take less than 400 kB.
 const KEPT_MAX: usize = 256;
-
-/// The most bytes of buffers of all sizes that a thread keeps beyond these: those of four full queues of tunnels, or of
-/// a repaired flow at 1.6 Gbit/s and 20 ms.
-const MORE_MAX: usize = 4_000_000;
 
 /// The number of payloads of one size after which a buffer is given back that none of them needed.
 const UNNEEDED: u32 = 64;
@@ -34,7 +30,6 @@ const UNNEEDED: u32 = 64;
 thread_local! {
     static KEPT: RefCell<[SizeClass; SIZES]> =
         const { RefCell::new([const { SizeClass { handles: VecDeque::new(), unneeded: 0 } }; SIZES]) };
-    static MORE: Cell<usize> = const { Cell::new(0) };
     static COPIED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -54,9 +49,7 @@ impl SizeClass {
             let last = self.handles.pop_back();
             if self.unneeded >= UNNEEDED {
                 self.unneeded = 0;
-                if self.handles.pop_front().is_some() && self.handles.len() + 1 >= KEPT_MAX {
-                    MORE.set(MORE.get() - size);
-                }
+                self.handles.pop_front();
             }
             return last;
         }
@@ -64,12 +57,8 @@ impl SizeClass {
         if self.handles.front_mut()?.try_reclaim(size) {
             return self.handles.pop_front();
         }
-        if self.handles.len() >= KEPT_MAX {
-            if MORE.get() + size > MORE_MAX {
-                self.handles.pop_front();
-            } else {
-                MORE.set(MORE.get() + size);
-            }
+        if self.handles.len() == KEPT_MAX {
+            self.handles.pop_front();
         }
         None
     }
@@ -108,7 +97,6 @@ pub fn copied() -> u64 {
 #[cfg(test)]
 pub(crate) fn give_back() {
     KEPT.with_borrow_mut(|kept| kept.iter_mut().for_each(|kept| kept.handles = VecDeque::new()));
-    MORE.set(0);
 }
 
 #[cfg(test)]
@@ -158,29 +146,12 @@ mod tests {
                 kept[1200_usize.div_ceil(STEP) - 1..].first().map_or(0, |kept| kept.handles.len())
             })
         };
-        let most = KEPT_MAX + MORE_MAX / 1216;
-        for _ in 0..2 {
-            let burst: Vec<_> = (0..2 * most).map(|_| copy(&[0; 1200])).collect();
-            assert_eq!(kept(), most);
-            drop(burst);
-            for _ in 0..most * UNNEEDED as usize {
-                drop(copy(&[0; 1200]));
-            }
-            assert_eq!((kept(), MORE.get()), (1, 0));
+        let burst: Vec<_> = (0..2 * KEPT_MAX).map(|_| copy(&[0; 1200])).collect();
+        assert_eq!(kept(), KEPT_MAX);
+        drop(burst);
+        for _ in 0..KEPT_MAX * UNNEEDED as usize {
+            drop(copy(&[0; 1200]));
         }
-    }
-
-    #[test]
-    fn all_sizes_together_are_bounded() {
-        let sizes = (1..=SIZES).map(|steps| steps * STEP);
-        let burst: Vec<_> =
-            sizes.flat_map(|size| (0..5000).map(move |_| copy(&vec![0; size]))).collect();
-        let kept = KEPT.with_borrow(|kept| {
-            let bytes = kept.iter().zip(1..).map(|(kept, steps)| kept.handles.len() * steps * STEP);
-            bytes.sum::<usize>()
-        });
-        let least: usize = (1..=SIZES).map(|steps| KEPT_MAX * steps * STEP).sum();
-        assert!((least + MORE_MAX - 2000..=least + MORE_MAX).contains(&kept), "{kept}");
-        assert_eq!(burst.len(), 5000 * SIZES);
+        assert_eq!(kept(), 1);
     }
 }

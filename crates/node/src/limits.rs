@@ -100,7 +100,7 @@ pub struct Limits {
     /// more than the flight of one second at 100 Mbit/s.
     pub repair_bytes: usize,
     /// The number of bytes of memory that the payloads of all flows of a node take at the tunnels'
-    /// egress until the missing payloads before them arrive, with 192 for each payload and each gap
+    /// egress until the missing payloads before them arrive, with 128 for each payload and each gap
     /// beside their bytes. Above it the flow that holds most stops waiting. A single flow may hold 8
     /// MB.
     pub held_bytes: usize,

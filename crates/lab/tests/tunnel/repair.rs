@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test's own data")]
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use tandem_lab::{
     LinkConfig,
@@ -25,18 +25,19 @@ fn repairing(mut scenario: Scenario, repair: Repair) -> Scenario {
 fn what_a_repairing_tunnel_loses_the_origin_does_not_see() {
     for proxies in [1, 2] {
         // Payloads that leave before the agreement on repair are not repaired, so that one seed may lose some.
-        let (mut lost, mut sent) = (0, 0);
+        let (lost, sent) = (Cell::new(0), Cell::new(0));
         for seed in 1..=4 {
             repairing(lossy(seed, proxies), Repair::default()).run(|testbed| {
                 let outcome = testbed.finish();
                 let origin = testbed.world.node_mut(testbed.origin).stats();
-                lost += origin.lost_packets;
-                sent += origin.sent_packets;
+                lost.set(lost.get() + origin.lost_packets);
+                sent.set(sent.get() + origin.sent_packets);
                 let stats = testbed.world.node_mut(testbed.client).stats();
                 assert_eq!(stats.resequenced.given_up, GivenUpGaps::default(), "{proxies} proxies");
                 outcome
             });
         }
+        let (lost, sent) = (lost.get(), sent.get());
         assert!(lost * 500 < sent, "{proxies} proxies: {lost} of {sent} packets");
     }
 }
