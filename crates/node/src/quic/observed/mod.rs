@@ -44,12 +44,7 @@ pub(super) struct Observed {
     received: Traffic,
     /// The 1-RTT packets that arrived since this was last taken.
     arrived: Arrived,
-    /// Whether a 1-RTT packet was sent that must be acknowledged since this was last taken.
-    has_elicited: bool,
-    /// Whether a 1-RTT packet with a STREAM frame was sent since this was last taken.
-    has_streamed: bool,
-    /// Whether an ACK frame was sent since this was last taken.
-    has_acked: bool,
+    new: SentKinds,
     /// The largest packet number of a 1-RTT packet that has arrived.
     largest: Option<u64>,
     /// The largest packet number of a 1-RTT packet that was sent.
@@ -64,6 +59,17 @@ pub(super) struct Observed {
     /// What the qlog begins with, until it has begun.
     qlog_start: Option<QlogStart>,
     qlog: Option<Qlog>,
+}
+
+/// Which kinds of 1-RTT packets were sent since each of these was last taken.
+#[derive(Debug, Default)]
+struct SentKinds {
+    /// One that must be acknowledged.
+    has_elicited: bool,
+    /// One with a STREAM frame.
+    has_streamed: bool,
+    /// One with an ACK frame.
+    has_acked: bool,
 }
 
 /// What the qlog of a connection begins with.
@@ -259,17 +265,17 @@ impl Observed {
 
     /// Takes whether a 1-RTT packet was sent since the last call that must be acknowledged.
     pub(super) fn take_has_elicited(&mut self) -> bool {
-        std::mem::take(&mut self.has_elicited)
+        std::mem::take(&mut self.new.has_elicited)
     }
 
     /// Takes whether a 1-RTT packet with a STREAM frame was sent since the last call.
     pub(super) fn take_has_streamed(&mut self) -> bool {
-        std::mem::take(&mut self.has_streamed)
+        std::mem::take(&mut self.new.has_streamed)
     }
 
     /// Takes whether an ACK frame was sent since the last call.
     pub(super) fn take_has_acked(&mut self) -> bool {
-        std::mem::take(&mut self.has_acked)
+        std::mem::take(&mut self.new.has_acked)
     }
 
     /// Sets whether somebody wants to know which packets are acknowledged.
@@ -461,11 +467,11 @@ impl PacketKey for ObservedKey {
         }
         let contents = observed.read(parts.1);
         contents.add_to(&mut observed.sent, len);
-        observed.has_acked |= contents.ack_frames > 0;
+        observed.new.has_acked |= contents.ack_frames > 0;
         if self.packet_type == PacketType::OneRtt {
             observed.largest_sent = Some(packet);
-            observed.has_elicited |= !contents.is_ack_only();
-            observed.has_streamed |= contents.has_stream;
+            observed.new.has_elicited |= !contents.is_ack_only();
+            observed.new.has_streamed |= contents.has_stream;
         }
         self.key.encrypt(path_id, packet, buf, header_len);
         if let Some(layer) = &observed.layer {
