@@ -7,6 +7,7 @@ use noq_proto::{DatagramEvent, FourTuple};
 
 use super::{Endpoint, Event};
 use crate::{
+    impossible::impossible,
     node::Ecn,
     quic::{
         ConnectionId,
@@ -56,8 +57,12 @@ impl Endpoint {
         len: usize,
     ) {
         let mut packet = BytesMut::zeroed(len);
-        let Some((first, rest)) = packet.split_first_mut() else { return };
-        let Some(place) = rest.get_mut(..own_id.len()) else { return };
+        let head = packet.split_first_mut();
+        let Some((first, place)) =
+            head.and_then(|(first, rest)| Some((first, rest.get_mut(..own_id.len())?)))
+        else {
+            return impossible("a packet of the sealed transport is longer than a connection ID");
+        };
         *first = 0x40; // a short header (RFC 9000 §17.3.1)
         place.copy_from_slice(own_id);
         if let Some(DatagramEvent::ConnectionEvent(handle, event)) =

@@ -311,7 +311,7 @@ impl Queue {
             }
         }
         if is_repaired {
-            self.outstanding.probe(now, engine.carrier);
+            self.outstanding.probe(&mut engine);
         } else {
             self.outstanding.cancel_probe();
         }
@@ -368,7 +368,7 @@ impl Queue {
         if !self.may_send(stream, len) {
             return TurnResult::Ended;
         }
-        if !self.outstanding.send(engine.carrier, stream, number) {
+        if !self.outstanding.send(engine, stream, number) {
             return TurnResult::EngineIsFull;
         }
         if let Some(flow) = self.flows.get_mut(&stream) {
@@ -470,7 +470,7 @@ impl Queue {
             }
             let (number, _) = self.outstanding.number(stream, data.len(), engine.now);
             self.outstanding.keep(stream, number, data);
-            self.outstanding.send(engine.carrier, stream, number);
+            self.outstanding.send(engine, stream, number);
             return SendOutcome::All;
         }
         match engine.carrier.send_datagram(data) {
@@ -522,7 +522,7 @@ impl Queue {
         let datagram = item.number(ids, number, floor);
         if len <= room {
             self.outstanding.keep(stream, number, datagram);
-            self.outstanding.send(engine.carrier, stream, number);
+            self.outstanding.send(engine, stream, number);
             return SendOutcome::All;
         }
         self.outstanding.note_capsule(stream, number);

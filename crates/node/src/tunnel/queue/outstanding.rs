@@ -20,6 +20,7 @@ use tandem_wire::{Order, VarInt};
 use super::{
     TooLarge,
     aqm::Aqm,
+    engine::Engine,
     item::{Ids, into_capsule},
 };
 use crate::{
@@ -109,8 +110,6 @@ pub(super) struct Outstanding {
     in_flight: usize,
     /// The datagrams that left last, at most [`PROBE_DEPTH`].
     newest: VecDeque<DatagramId>,
-    /// The time of the last [`Self::settle`].
-    now: Option<Instant>,
     /// When the engine has taken the newest datagram.
     newest_since: Option<Instant>,
     /// Bytes of all datagrams that are kept.
@@ -194,7 +193,6 @@ impl Outstanding {
             flows: BTreeMap::new(),
             in_flight: 0,
             newest: VecDeque::new(),
-            now: None,
             newest_since: None,
             bytes: 0,
             numbers: 0,
@@ -292,7 +290,6 @@ impl Outstanding {
         carrier: &mut impl QueueCarrier,
         mut lost: impl FnMut(StreamId),
     ) {
-        self.now = Some(now);
         self.smoothed_rtt = carrier.smoothed_rtt();
         let mut is_acked = false;
         while let Some((DatagramId { stream, number }, delivery)) = carrier.poll_delivery() {
@@ -429,7 +426,7 @@ impl Outstanding {
     /// datagram waits for retransmission.
     pub(super) fn send(
         &mut self,
-        carrier: &mut impl QueueCarrier,
+        engine: &mut Engine<'_, impl QueueCarrier>,
         stream: StreamId,
         number: u64,
     ) -> bool {
@@ -438,7 +435,7 @@ impl Outstanding {
         let Some(data) = kept.data.clone() else { return true }; // it has arrived
         let len = data.len();
         let id = DatagramId { stream, number };
-        if !carrier.send_tracked_datagram(id, data) {
+        if !engine.carrier.send_tracked_datagram(id, data) {
             if flow.waiting.insert(number) {
                 flow.waiting_bytes += len;
                 self.waiting_bytes += len;
@@ -459,16 +456,16 @@ impl Outstanding {
             self.newest.pop_front();
         }
         self.newest.push_back(id);
-        self.newest_since = self.now;
+        self.newest_since = Some(engine.now);
         true
     }
 
     /// Sends a probe, as RFC 9002 §6.2 does: retransmits the newest datagram if no acknowledgement
     /// has arrived for a while and nothing else waits. Without a probe the loss of the last packets
     /// would stay undetected, because only acknowledgements of later packets show a loss.
-    pub(super) fn probe(&mut self, now: Instant, carrier: &mut impl QueueCarrier) {
+    pub(super) fn probe(&mut self, engine: &mut Engine<'_, impl QueueCarrier>) {
         self.next_probe = None;
-        let Some((newest, sent)) = carrier.newest_datagram() else { return }; // all have arrived
+        let Some((newest, sent)) = engine.carrier.newest_datagram() else { return }; // all have arrived
         // The engine still has unsent datagrams, which serve as a probe.
         if self.newest.back() != Some(&newest) || Some(sent) < self.newest_since {
             return;
@@ -477,9 +474,9 @@ impl Outstanding {
         let probe_timeout = self.smoothed_rtt + self.smoothed_rtt / 4;
         let due =
             sent + (probe_timeout * (1 << self.probes.min(PROBE_DOUBLINGS_MAX))).max(PROBE_LEAST);
-        if due > now {
+        if due > engine.now {
             self.next_probe = Some(due);
-        } else if self.send(carrier, stream, number) {
+        } else if self.send(engine, stream, number) {
             self.probes += 1;
             self.stats.probes += 1;
         }

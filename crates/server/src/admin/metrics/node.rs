@@ -112,7 +112,7 @@ fn of_strangers(stats: &Stats) -> [Family; 2] {
         too_long,
         unknown_version,
         for_another,
-        refused: not_authentic,
+        refused: refused_packets,
         too_many,
     } = stats.unusable_packets;
     [
@@ -140,7 +140,7 @@ fn of_strangers(stats: &Stats) -> [Family; 2] {
                 ("too_long", too_long),
                 ("unknown_version", unknown_version),
                 ("for_another", for_another),
-                ("refused", not_authentic),
+                ("refused", refused_packets),
                 ("too_many", too_many),
             ],
         ),

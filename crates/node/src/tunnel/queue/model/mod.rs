@@ -314,7 +314,7 @@ impl QueueRun {
         let queue = &self.queue;
         assert_eq!((queue.len(), queue.bytes, queue.items, queue.flows.len()), (0, 0, 0, 0));
         assert_eq!((queue.turns.front(), queue.next_timeout()), (None, None));
-        let most = 128 * (quic::IN_FLIGHT_MEMORY);
+        let most = 128 * quic::IN_FLIGHT_MEMORY;
         assert!(queue.memory() <= most, "{} bytes of memory are left", queue.memory());
     }
 
