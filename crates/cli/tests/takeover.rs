@@ -134,7 +134,7 @@ fn write_secret(path: &Path, text: &str) {
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
 }
 
-/// These users have made so many downloads.
+/// Checks that the proxy has counted at least this number of downloads for each of these users.
 fn assert_used(scene: &Scene, downloads: [(&str, usize); 2]) {
     let usage = scene.run("users --store usage.db --json").succeeds();
     let usage: serde_json::Value = serde_json::from_str(&usage).unwrap();

@@ -272,7 +272,7 @@ struct Misuse {
     closes: bool,
 }
 
-/// Lets the target send so many payloads of 1000 bytes, of which some or all come.
+/// Sends this number of payloads of 1000 bytes through the proxy, and takes what comes back.
 fn load(peer: &mut Sealed, count: u8) {
     for number in 0..count {
         let packet = peer.datagram(&[number; 1000]);

@@ -235,7 +235,7 @@ fn a_node_that_gets_the_packets_of_others_ends_no_tunnel() {
     }
 }
 
-/// Two processes with so many threads. The second one is not there at first.
+/// Two processes, each with this number of threads. The second one starts later.
 fn processes(threads: u8) -> (Arrangement, [OtherProcess; 2]) {
     let others = [OtherProcess::default(), OtherProcess::default()];
     let node = |turn: Turn, other: &OtherProcess, index| {

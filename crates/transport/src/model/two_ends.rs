@@ -43,7 +43,7 @@ struct End {
     left: u64,
     /// The place of the newest packet that has arrived, and one.
     arrived: u64,
-    /// Whether so many packets were lost one after the other that the receiver no longer has the keys for the next one.
+    /// Whether too many packets were lost in a row, so that the receiver no longer has the keys for the next one.
     /// The protocol's generations have more packet numbers than can be in flight; those here are shorter.
     is_torn: bool,
 }
@@ -162,7 +162,7 @@ impl Run {
         }
     }
 
-    /// A packet that nobody has sealed arrives.
+    /// Delivers a packet that its sender has not sealed. It must be refused.
     fn refuse(&mut self, from: usize, mut packet: Vec<u8>) {
         let receiver = &mut self.ends[1 - from];
         let handled =

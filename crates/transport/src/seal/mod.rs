@@ -59,8 +59,8 @@ struct Schedule {
     first_number: u64,
     /// How many packet numbers each generation of keys has.
     update_interval: NonZeroU64,
-    /// So many packet numbers after the start of a generation, fewer than it has, a receiver has
-    /// the keys of the next one in place of those of the one before.
+    /// The packet number within a generation from which on a receiver has the keys of the next generation instead of
+    /// those of the previous one. It is smaller than the number of packets of a generation.
     late_max: u64,
     /// After this many packets that are not authentic, a receiver opens no more.
     failures_max: u64,

@@ -76,7 +76,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// The protection of both ends of a transport, whose keys change after so many packet numbers.
+/// The protection of both ends of a transport. Their keys change each time after this number of packets.
 pub(crate) fn both_ends(update_interval: NonZeroU64) -> [Sealed; 2] {
     // Packets of a generation are accepted late during a tenth of the next one, and no longer than in the protocol.
     let late_max = ReplayWindow::LEN.min(update_interval.get() / 10);
@@ -87,7 +87,7 @@ pub(crate) fn both_ends(update_interval: NonZeroU64) -> [Sealed; 2] {
     })
 }
 
-/// An opener that takes so many packets that are not authentic.
+/// An opener that ends after this number of packets that are not authentic.
 #[cfg(test)]
 pub(crate) fn opener_with_failures(failures_max: u64) -> Opener {
     Opener::with_schedule(Secret::new(&[2; 32]), Schedule { failures_max, ..Schedule::PROTOCOL })
