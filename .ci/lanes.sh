@@ -21,11 +21,13 @@ step() {
         if [ "$status" = 0 ]; then say "=== ok, $((SECONDS - began)) s: $text"; else say "=== FAILED: $text"; fi
         cat "$log"
     } 8>"$logs/printing"
-    rm "$log"
     [ "$status" = 0 ] || {
+        # The whole log may be thousands of lines above the last ones.
         echo "$lane: $text" >>"$logs/failed"
+        tail -n 25 "$log" | sed 's/^/    /' >>"$logs/failed"
         exit 1
     }
+    rm "$log"
 }
 
 say() { echo "$(date -u +%H:%M:%S) [$lane] $*"; }
@@ -61,6 +63,6 @@ finish_lanes() {
     local pid status=0
     for pid in "${lanes[@]}"; do wait "$pid" || status=1; done
     lanes=()
-    [ ! -e "$logs/failed" ] || sed 's/^/FAILED  /' "$logs/failed"
+    [ ! -e "$logs/failed" ] || sed 's/^[^ ]/FAILED  &/' "$logs/failed"
     return "$status"
 }

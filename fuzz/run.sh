@@ -10,7 +10,8 @@
 # A failure leaves its input in fuzz/artifacts.
 set -euo pipefail
 cd "$(dirname "$0")"
-export RUSTC_BOOTSTRAP=1
+# Where a target panicked is in the report of the sanitizer. With this, cargo-fuzz would add where it noticed that itself.
+export RUSTC_BOOTSTRAP=1 RUST_BACKTRACE=0
 read -ra fuzz_args <<<"${FUZZ_ARGS:-}"
 
 # The options of libFuzzer that a target needs. Without -max_len no input is longer than the longest seed, and deep
@@ -59,18 +60,20 @@ run_seeds() {
 }
 
 # Waits for a job. A failure is remembered, so that the others go on.
-failures=0
-running=0
+failed=()
+declare -A running=() # process IDs and their targets
 reap() {
-    wait -n || failures=$((failures + 1))
-    running=$((running - 1))
+    local pid status=0
+    wait -n -p pid || status=$?
+    [ "$status" = 0 ] || failed+=("${running[$pid]}")
+    unset "running[$pid]"
 }
 
-# Runs a command when a processor is free.
+# Runs a function with a target as its first argument, when a processor is free.
 start() {
-    [ "$running" -lt "$(nproc)" ] || reap
+    [ "${#running[@]}" -lt "$(nproc)" ] || reap
     "$@" &
-    running=$((running + 1))
+    running[$!]="$2"
 }
 
 chosen=()
@@ -89,12 +92,12 @@ else
     [ ${#chosen[@]} -gt 0 ] || mapfile -t chosen < <(cargo fuzz list)
 fi
 
-cargo fuzz build "${fuzz_args[@]}"
+cargo fuzz build "${fuzz_args[@]}" || { echo "failed: the build of the targets" >&2; exit 1; }
 for target in "${all[@]}"; do
     [[ " ${chosen[*]} " == *" $target "* ]] || start run_seeds "$target"
 done
 for target in "${chosen[@]}"; do
     start fuzz "$target" "$seconds"
 done
-while [ "$running" -gt 0 ]; do reap; done
-[ "$failures" = 0 ] || { echo "$failures targets failed" >&2; exit 1; }
+while [ "${#running[@]}" -gt 0 ]; do reap; done
+[ "${#failed[@]}" = 0 ] || { echo "failed: ${failed[*]}" >&2; exit 1; }
