@@ -6,8 +6,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use tandem_units::ByteCount;
-use tandem_wire::{Code, QuarterStreamId, RequestHead, ResponseHead, Settings, TunnelInfo, VarInt};
+use tandem_wire::{
+    Code, QuarterStreamId, RequestHead, ResponseHead, Settings, TunnelInfo, VarInt, encode_headers,
+    encode_trailers,
+};
 
 use crate::{
     buffers,
@@ -109,6 +113,15 @@ impl<'a> Carrier<'a> {
     /// Writes the last bytes of a body and ends the stream.
     pub(crate) fn finish_with(&mut self, stream: StreamId, data: Bytes) {
         self.session.finish_with(self.connection, stream, data);
+    }
+
+    /// Writes the trailer section, if there is one, and ends the stream.
+    pub(crate) fn finish_with_trailers(&mut self, stream: StreamId, trailers: &HeaderMap) {
+        let mut frame = BytesMut::new();
+        if !trailers.is_empty() {
+            encode_headers(&encode_trailers(trailers), &mut frame);
+        }
+        self.finish_with(stream, frame.freeze());
     }
 
     /// Ends both directions of a stream with this code.

@@ -123,7 +123,12 @@ pub struct Limits {
     pub upload: u64,
     /// The number of requests that a node passes on at a time to the server behind its site. Each may need a connection
     /// to that server, which has bounds of its own, and a descriptor.
+    /// A household (an IPv4 address, or the first 56 bits of an IPv6 address) may begin another one while it has fewer
+    /// than are free.
     pub exchanges: usize,
+    /// The number of WebSockets to that server at a time, besides these requests, with the same rule. Each has a
+    /// connection of its own.
+    pub websockets: usize,
     /// The number of bytes of the body of such a request that wait for that server. More waits at the client, by flow
     /// control.
     pub exchange_body: usize,
@@ -276,6 +281,7 @@ impl Limits {
             guess_interval: self.guess_interval * u32::from(nodes),
             guess_sources: part(self.guess_sources, 1),
             exchanges: part(self.exchanges, 16),
+            websockets: part(self.websockets, 16),
             // Two flows can hold as much as a single one may.
             held_bytes: part(self.held_bytes, 16_000_000),
             ..self
@@ -329,6 +335,7 @@ impl Default for Limits {
             read_ahead: 256 * 1024,
             upload: Self::UPLOAD,
             exchanges: 512,
+            websockets: 1024,
             exchange_body: 64 * 1024,
             body_credit: 8 * 1024 * 1024,
             connection_idle: Duration::from_secs(30),

@@ -64,7 +64,7 @@ pub use http_datagram::{
     CONTEXT_ID_UDP, HttpDatagram, MAX_UDP_PAYLOAD, QuarterStreamId, split_context_id,
 };
 pub use integer_item::FieldError;
-pub use message::{MessageError, RequestHead, ResponseHead, decode_trailers};
+pub use message::{MessageError, RequestHead, ResponseHead, decode_trailers, encode_trailers};
 pub use pep_ack::{Ends, PepAck, PepAckError, PepId, PepKey, SeenPacket, Slice};
 pub use priority::{ParseUrgencyError, Urgency};
 pub use proxy_status::{CAPSULE_PROTOCOL_TRUE, ProxyStatus, parse_boolean_item};

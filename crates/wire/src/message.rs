@@ -234,6 +234,13 @@ impl ResponseHead {
     }
 }
 
+/// Encodes the trailer section that follows a body ([RFC 9114 §4.1]).
+///
+/// [RFC 9114 §4.1]: https://www.rfc-editor.org/rfc/rfc9114#section-4.1
+pub fn encode_trailers(trailers: &HeaderMap) -> Bytes {
+    encode([], trailers)
+}
+
 /// Decodes the trailer section of at most `max_size` bytes that follows a body ([RFC 9114 §4.1]).
 ///
 /// # Errors

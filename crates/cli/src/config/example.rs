@@ -11,7 +11,7 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 63] = [
+const EXAMPLES: [(&str, &[&str]); 64] = [
     ("acme-ca", &["acme-ca.pem"]),
     ("acme-contact", &["admin@proxy.example"]),
     ("acme-directory", &["https://acme.example/directory"]),
@@ -56,7 +56,7 @@ const EXAMPLES: [(&str, &[&str]); 63] = [
     ("repair-limit", &["3"]),
     ("resequence", &["ordered"]),
     ("retry", &["10s"]),
-    ("root", &["www"]),
+    ("root", &["http://127.0.0.1:8080"]),
     ("secret-path", &["path"]),
     ("rule", &["direct=*.lan", "refuse=*:25"]),
     ("rules", &["rules"]),
@@ -70,6 +70,7 @@ const EXAMPLES: [(&str, &[&str]); 63] = [
     ("threads", &["4"]),
     ("token-file", &["tokens"]),
     ("udp", &["127.0.0.1:5353=dns.example:53"]),
+    ("upstream-health", &["/health"]),
     ("usage-store", &["usage.db"]),
     ("user", &["tandem"]),
     ("users-file", &["users.toml"]),

@@ -10,7 +10,7 @@ use tandem_server::{
     admin::AdminAddr,
     capacity::{MemoryBound, Threads},
     role::OriginRole,
-    site::SiteSource,
+    site::{HealthPath, SiteSource},
 };
 use tandem_units::ByteCount;
 
@@ -24,6 +24,8 @@ const EXAMPLES: &str = "\
 Examples:
   tandem origin --listen [::]:443 --root www --cert cert.pem --key key.pem
       A file server; a folder is served as its index.html.
+  tandem origin --listen [::]:443 --root http://127.0.0.1:8080 --http1 --controller tecc --cert cert.pem --key key.pem
+      HTTP/3 before a web server or an application, with reports for clients in mode tecc (docs/guide/site.md).
   tandem origin --listen 127.0.0.1:4433 --root . --controller tecc
       A server for tests on this machine that adapts to reports of clients in mode tecc.";
 
@@ -52,6 +54,11 @@ pub(crate) struct OriginSettings {
     /// Folder whose files are served, or URL of an HTTP server whose site is served
     #[arg(long, value_name = "DIR|URL", env = "TANDEM_ROOT", value_hint = ValueHint::AnyPath)]
     root: Option<SiteSource>,
+
+    /// Path that the HTTP server of --root answers with a status of 200 to 399 while it works; without it, the server
+    /// works while it accepts connections. It is asked for every two seconds (/readyz and tandem_upstream_up of --admin)
+    #[arg(long, value_name = "PATH", env = "TANDEM_UPSTREAM_HEALTH", help_heading = "Site")]
+    upstream_health: Option<HealthPath>,
 
     /// Serve the site over HTTP/1.1 and TCP too, at the same port
     #[arg(long, value_name = "BOOL", env = "TANDEM_HTTP1", help_heading = "Site",
@@ -153,8 +160,15 @@ impl TryFrom<OriginSettings> for Served<OriginRole> {
         }
         let missing = |key, value, variable| ConfigError::Missing { key, value, variable };
         let listen = settings.listen.ok_or(missing("listen", "ADDR", "TANDEM_LISTEN"))?;
+        let root = settings.root.ok_or(missing("root", "DIR", "TANDEM_ROOT"))?;
+        if settings.upstream_health.is_some() && matches!(root, SiteSource::Folder(_)) {
+            let (first, second) = ("upstream-health", "root URL");
+            let reason = "a folder is no server that could be asked";
+            return Err(ConfigError::Incomplete { first, second, reason });
+        }
         let role = OriginRole {
-            root: settings.root.ok_or(missing("root", "DIR", "TANDEM_ROOT"))?,
+            root,
+            upstream_health: settings.upstream_health,
             http1: settings.http1.unwrap_or(false),
             takes_uploads: settings.takes_uploads.unwrap_or(false),
             speedtest: settings.speedtest.unwrap_or(false),

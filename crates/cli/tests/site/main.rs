@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
 
 mod document;
+mod gateway;
 mod hostile;
 mod place;
 mod prober;

@@ -96,7 +96,7 @@ impl World {
                 return;
             }
             Output::Upstream(UpstreamOutput::Request { exchange, .. }) => {
-                let error = UpstreamError::Unreachable; // there is no such server in a world
+                let error = UpstreamError::Unresolved; // there is no such server in a world
                 Input::Upstream(UpstreamInput::Failed { exchange, error })
             }
             // Tests tell nodes of the changes that they make.

@@ -6,13 +6,16 @@ use std::{
     io,
     net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, Uri, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Frame, Incoming, SizeHint};
 use tandem_node::{
@@ -28,10 +31,21 @@ use tokio::{
     time::timeout,
 };
 
-use super::upstream::{Body, Upstream};
+use super::{
+    fields::{strip_connection, strip_trailers},
+    upstream::{Asker, Body, Upstream},
+    websocket::{self, Piece, Told},
+};
 
 /// The most bytes of a response that a node gets at once.
 const PIECE_MAX: usize = 64 * 1024;
+
+/// The longest wait until a client has taken what it got last, at most [`PIECE_MAX`]. So who takes less than 4 kbit/s
+/// does not hold an exchange.
+const STALL: Duration = Duration::from_secs(120);
+
+/// The most interim responses of an exchange that are passed on.
+const INTERIM_MAX: usize = 4;
 
 /// `Via` of requests that came over HTTP/3.
 const VIA: &str = "3.0 tandem";
@@ -51,12 +65,6 @@ struct Exchange {
     /// `None`: the body of the request is complete.
     body: Option<mpsc::UnboundedSender<Piece>>,
     more: mpsc::UnboundedSender<()>,
-}
-
-/// A piece of a request's body.
-enum Piece {
-    Data(Bytes),
-    End,
 }
 
 impl Exchanges {
@@ -107,38 +115,67 @@ impl Exchanges {
         let told = self.told.clone();
         let failed = |error| UpstreamInput::Failed { exchange, error };
         let Some(upstream) = self.upstream.clone() else {
-            return drop(told.send(failed(UpstreamError::Unreachable)));
+            return drop(told.send(failed(UpstreamError::Unresolved)));
         };
         let (pieces, coming) = mpsc::unbounded_channel();
         let (more, asked) = mpsc::unbounded_channel();
-        let len = match body {
-            RequestBody::None => None,
-            RequestBody::Sized(len) => Some(Some(len)),
-            RequestBody::Unsized => Some(None),
-        };
-        let passed = len.is_some().then_some(pieces);
         let moves = Arc::new(Notify::new());
-        let body = match len {
-            Some(left) => {
+        let is_websocket = body == RequestBody::WebSocket;
+        let (mut bytes, mut frames) = (None, None);
+        match body {
+            RequestBody::None => {}
+            RequestBody::Sized(len) => bytes = Some((coming, Some(len))),
+            RequestBody::Unsized => bytes = Some((coming, None)),
+            RequestBody::WebSocket => frames = Some(coming),
+        }
+        let passed = (bytes.is_some() || frames.is_some()).then_some(pieces);
+        let body = match bytes {
+            Some((coming, left)) => {
                 let (told, moves) = (told.clone(), Arc::clone(&moves));
                 Body::new(Passed { exchange, coming, told, moves, left })
             }
             None => Body::new(Empty::new().map_err(|never| match never {})),
         };
-        let Some(request) = request(head, body) else {
+        let Some(mut request) = request(head, body, is_websocket) else {
             return drop(told.send(failed(UpstreamError::Malformed)));
         };
+        tell_of_hints(&mut request, exchange, &told);
         let run = async move {
+            let asker = Asker { via: VIA, client, moves: &moves, is_websocket };
             let result = async {
-                let response = upstream.ask(request, (VIA, client), &moves).await?;
-                let head =
-                    ResponseHead { status: response.status(), headers: response.headers().clone() };
-                let head = Box::new(head);
-                told.send(UpstreamInput::Head { exchange, head }).ok(); // the driver has ended
-                relay(response, (exchange, upstream.silence), &told, asked).await
+                let mut response = upstream.ask(request, &asker).await?;
+                let upgrade = (response.status() == StatusCode::SWITCHING_PROTOCOLS)
+                    .then(|| hyper::upgrade::on(&mut response));
+                let headers = std::mem::take(response.headers_mut());
+                let mut head = Box::new(ResponseHead { status: response.status(), headers });
+                let count = |error: &UpstreamError| upstream.watch.count_failure(*error);
+                let (Some(upgrade), Some(coming)) = (upgrade, frames) else {
+                    told.send(UpstreamInput::Head { exchange, head }).ok(); // the driver has ended
+                    let relayed = relay(response, (exchange, upstream.silence), &told, asked);
+                    return relayed.await.inspect_err(count);
+                };
+                let upgraded = upgrade.await.map_err(|_| UpstreamError::Closed)?;
+                head.status = StatusCode::OK;
+                // RFC 8441 §5: these fields are not used; the status takes their place.
+                head.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
+                // RFC 9110 §8.6: a server "MUST NOT send a Content-Length header field in any 2xx (Successful) response
+                // to a CONNECT request".
+                head.headers.remove(header::CONTENT_LENGTH);
+                told.send(UpstreamInput::Head { exchange, head }).ok(); // as above
+                let tell = |what| {
+                    let input = match what {
+                        Told::Taken(bytes) => UpstreamInput::Taken { exchange, bytes },
+                        Told::Data(data) => UpstreamInput::Data { exchange, data },
+                        Told::End => UpstreamInput::End { exchange, trailers: Box::default() },
+                    };
+                    told.send(input).ok(); // as above
+                };
+                let _open = upstream.watch.open_websocket();
+                let relayed = websocket::relay(upgraded, upstream.idle, tell, (coming, asked));
+                relayed.await.inspect_err(count)
             };
             if let Err(error) = result.await {
-                told.send(UpstreamInput::Failed { exchange, error }).ok(); // the driver has ended
+                told.send(UpstreamInput::Failed { exchange, error }).ok(); // as above
             }
         };
         let task = self.tasks.spawn(run);
@@ -158,23 +195,36 @@ impl Exchanges {
 }
 
 /// The request in the form of the HTTP client.
-fn request(head: RequestHead, body: Body) -> Option<Request<Body>> {
+fn request(head: RequestHead, body: Body, is_websocket: bool) -> Option<Request<Body>> {
     let uri = Uri::builder().scheme("https").authority(head.authority?).path_and_query(head.path?);
     let mut request = Request::new(body);
     (*request.method_mut(), *request.uri_mut()) = (head.method, uri.build().ok()?);
     *request.headers_mut() = head.headers;
-    // RFC 9114 §4.2.1: cookies that came in several lines become one.
-    join_cookies(request.headers_mut());
+    if is_websocket {
+        // RFC 8441 §5: CONNECT takes the place of GET, and there is no key.
+        *request.method_mut() = Method::GET;
+        request.headers_mut().insert(header::SEC_WEBSOCKET_KEY, websocket::key()?);
+    }
     Some(request)
 }
 
-fn join_cookies(fields: &mut http::HeaderMap) {
-    let lines: Vec<_> = fields.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    if lines.len() > 1
-        && let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..]))
-    {
-        fields.insert(header::COOKIE, joined);
-    }
+/// Lets the node know of 103 (Early Hints). Other interim responses are for this gateway.
+fn tell_of_hints(
+    request: &mut Request<Body>,
+    exchange: ExchangeId,
+    told: &mpsc::UnboundedSender<UpstreamInput>,
+) {
+    let (told, count) = (told.clone(), AtomicUsize::new(0));
+    hyper::ext::on_informational(request, move |response| {
+        let status = response.status();
+        if status == StatusCode::EARLY_HINTS && count.fetch_add(1, Ordering::Relaxed) < INTERIM_MAX
+        {
+            let mut headers = response.headers().clone();
+            strip_connection(&mut headers);
+            let head = Box::new(ResponseHead { status, headers });
+            told.send(UpstreamInput::Interim { exchange, head }).ok(); // the driver has ended
+        }
+    });
 }
 
 /// Gives the node the body of a response, a piece whenever it asks for one.
@@ -185,15 +235,19 @@ async fn relay(
     mut asked: mpsc::UnboundedReceiver<()>,
 ) -> Result<(), UpstreamError> {
     let mut body = response.into_body();
-    let mut rest = Bytes::new();
-    while asked.recv().await.is_some() {
+    let (mut rest, mut trailers) = (Bytes::new(), Box::<HeaderMap>::default());
+    while timeout(STALL, asked.recv()).await.map_err(|_| UpstreamError::Stalled)?.is_some() {
         while rest.is_empty() {
             let frame = timeout(silence, body.frame()).await.map_err(|_| UpstreamError::Silent)?;
-            match frame {
-                Some(Ok(frame)) => rest = frame.into_data().unwrap_or_default(), // trailers are dropped
-                Some(Err(_)) => return Err(UpstreamError::Unreachable),
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => rest = data,
+                Some(Ok(Err(frame))) => {
+                    *trailers = frame.into_trailers().unwrap_or_default();
+                    strip_trailers(&mut trailers);
+                }
+                Some(Err(_)) => return Err(UpstreamError::Closed),
                 None => {
-                    told.send(UpstreamInput::End { exchange }).ok(); // the driver has ended
+                    told.send(UpstreamInput::End { exchange, trailers }).ok(); // the driver has ended
                     return Ok(());
                 }
             }
@@ -250,8 +304,6 @@ mod tests {
         net::{Shutdown, TcpListener, TcpStream},
         thread,
     };
-
-    use http::{HeaderMap, Method};
 
     use super::*;
 

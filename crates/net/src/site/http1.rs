@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
     pin::{Pin, pin},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -21,7 +21,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{Domain, Socket, Type};
-use tandem_node::{limits::Limits, origin::answer, upstream::UpstreamError};
+use tandem_node::{limits::Limits, origin::answer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
@@ -31,7 +31,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
-use super::{SiteContent, folder, upstream::Body};
+use super::{
+    SiteContent, folder,
+    upstream::{Asker, Body, Upstream},
+    websocket::{self, Ends},
+};
 use crate::admin::places::{Place, Places};
 
 /// The most connections. Each costs some 60 kB while it is idle. A further one takes the place of one without a
@@ -165,21 +169,33 @@ impl Shared {
             let Ok(Ok(stream)) = timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await else {
                 return;
             };
+            let websocket = Mutex::new(None);
             let service = service_fn(|request| {
                 place.has_asked.store(true, Ordering::Relaxed);
-                async move { Ok::<_, Infallible>(self.answer(request, client.ip()).await) }
+                let answer = self.answer(request, client.ip(), &websocket);
+                async move { Ok::<_, Infallible>(answer.await) }
             });
             let http = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
                 .max_buf_size(HEAD_MAX)
                 .max_headers(FIELDS_MAX)
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
             tokio::select! {
                 served = http => if let Err(error) = served {
                     debug!(%error, "a TCP connection to the site failed");
                 },
-                () = stillness(&moved) => debug!("a TCP connection to the site stood still"),
+                () = stillness(&moved, STILL) => {
+                    debug!("a TCP connection to the site stood still");
+                }
+            }
+            let ends = websocket.into_inner().unwrap_or_else(PoisonError::into_inner);
+            if let (Some(ends), SiteContent::Upstream(upstream)) = (ends, &self.content) {
+                tokio::select! {
+                    () = Ends::join(ends) => {}
+                    () = stillness(&moved, upstream.idle) => debug!("a WebSocket stood still"),
+                }
             }
         };
         tokio::select! {
@@ -189,23 +205,18 @@ impl Shared {
         (place.number, client.ip())
     }
 
-    async fn answer(&self, request: Request<Incoming>, client: IpAddr) -> Answer {
+    /// Answers a request. `websocket` gets the two ends of a WebSocket that it opens.
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        client: IpAddr,
+        websocket: &Mutex<Option<Ends>>,
+    ) -> Answer {
         let is_ambiguous = is_ambiguous(&request);
         let mut answer = match &self.content {
             _ if is_ambiguous => folder::whole(answer::plain(StatusCode::BAD_REQUEST)),
             SiteContent::Folder(files) => folder::answer(files, &request).await,
-            SiteContent::Upstream(upstream) => match to_pass_on(request) {
-                Ok((request, moves)) => {
-                    let from = (VIA, Some(client.to_canonical()));
-                    match upstream.ask(request, from, &moves).await {
-                        Ok(answer) => {
-                            answer.map(|body| body.map_err(io::Error::other).boxed_unsync())
-                        }
-                        Err(error) => failed(error),
-                    }
-                }
-                Err(status) => folder::whole(answer::plain(status)),
-            },
+            SiteContent::Upstream(upstream) => pass_on(upstream, request, client, websocket).await,
         };
         let fields = answer.headers_mut();
         fields.entry(header::ALT_SVC).or_insert(self.alt_svc.clone());
@@ -216,9 +227,37 @@ impl Shared {
     }
 }
 
-fn failed(error: UpstreamError) -> Answer {
-    debug!(%error, "no answer of the server behind the site");
-    folder::whole(answer::plain(error.status()))
+/// Asks the server behind the site.
+async fn pass_on(
+    upstream: &Upstream,
+    mut request: Request<Incoming>,
+    client: IpAddr,
+    websocket: &Mutex<Option<Ends>>,
+) -> Answer {
+    let is_websocket = websocket::is_asked_for(&request);
+    let client_end = is_websocket.then(|| hyper::upgrade::on(&mut request));
+    let (request, moves) = match to_pass_on(request) {
+        Ok(passed_on) => passed_on,
+        Err(status) => return folder::whole(answer::plain(status)),
+    };
+    let client = Some(client.to_canonical());
+    let asker = Asker { via: VIA, client, moves: &moves, is_websocket };
+    let mut response = match upstream.ask(request, &asker).await {
+        Ok(response) => response,
+        Err(error) => {
+            debug!(%error, "no answer of the server behind the site");
+            return folder::whole(answer::without_upstream(error));
+        }
+    };
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(client) = client_end
+    {
+        let (server, watch) = (hyper::upgrade::on(&mut response), upstream.watch());
+        let ends = Ends { client, server, watch };
+        *websocket.lock().unwrap_or_else(PoisonError::into_inner) = Some(ends);
+        websocket::grant(response.headers_mut());
+    }
+    response.map(|body| body.map_err(io::Error::other).boxed_unsync())
 }
 
 /// Whether a request is not clear about its host, or about its end in a way that hyper lets pass. (It refuses different
@@ -274,15 +313,15 @@ fn to_pass_on(mut request: Request<Incoming>) -> Result<(Request<Body>, Arc<Noti
     Ok((request, moves))
 }
 
-/// Completes when no byte has moved for a while.
-async fn stillness(moved: &AtomicU64) {
+/// Completes when no byte has moved for this time, or for up to twice as long.
+async fn stillness(moved: &AtomicU64, time: Duration) {
     let mut before = None;
     loop {
         let now = moved.load(Ordering::Relaxed);
         if before.replace(now) == Some(now) {
             return;
         }
-        sleep(STILL).await;
+        sleep(time).await;
     }
 }
 

@@ -2,14 +2,18 @@
 //! ([ADR 83](../../../../docs/design/adr/0083-a-proxy-that-is-a-site.md)).
 
 mod exchanges;
+mod fields;
 mod folder;
 mod http1;
 mod upstream;
+mod watch;
+mod websocket;
 
 pub(crate) use self::exchanges::Exchanges;
 pub use self::{
     http1::TcpSite,
     upstream::{Upstream, UpstreamUrlError},
+    watch::UpstreamWatch,
 };
 use crate::Files;
 

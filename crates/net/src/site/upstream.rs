@@ -1,20 +1,30 @@
 //! The HTTP server behind a site, as a client of it: HTTP/1.1 over TCP.
 
-use std::{fmt, net::IpAddr, pin::pin, str::FromStr, time::Duration};
+use std::{error::Error, fmt, io, net::IpAddr, pin::pin, str::FromStr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, Version, header,
+    Request, Response, StatusCode, Uri, Version, header,
     uri::{Authority, PathAndQuery, Scheme},
 };
-use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
 use tandem_node::{StrangerText, upstream::UpstreamError};
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    net::TcpStream,
+    sync::Notify,
+    time::{sleep, timeout},
+};
+
+use super::{
+    fields::{self, pass_request, strip_connection},
+    watch::{CHECK_TIME, INTERVAL, UpstreamWatch},
+    websocket,
+};
 
 /// The longest wait for a connection. The server is on this machine or near it.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -34,28 +44,6 @@ const HEAD_MAX: usize = 64 * 1024;
 /// The fields of a response.
 const FIELDS_MAX: usize = 100;
 
-/// The fields that are about one connection (RFC 9110 §7.6.1), and that HTTP/3 forbids (RFC 9114 §4.2).
-const OF_CONNECTION: [HeaderName; 8] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("http2-settings"),
-];
-
-/// What a client may not say of itself, and what is for the site and not for the server behind it.
-const OF_GATEWAY: [HeaderName; 6] = [
-    HeaderName::from_static("forwarded"),
-    HeaderName::from_static("x-forwarded-for"),
-    HeaderName::from_static("x-forwarded-host"),
-    HeaderName::from_static("x-forwarded-proto"),
-    header::PROXY_AUTHORIZATION,
-    header::EXPECT,
-];
-
 /// The body of a request that is passed on.
 pub(super) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -64,8 +52,26 @@ pub(super) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 pub struct Upstream {
     authority: Authority,
     client: Client<HttpConnector, Body>,
+    /// What all copies know of the server.
+    pub(super) watch: Arc<UpstreamWatch>,
+    /// What a check asks for. `None`: nothing, a connection is enough.
+    health: Option<PathAndQuery>,
     /// The longest wait for a response, for its next bytes, and until it takes more of a request.
     pub(super) silence: Duration,
+    /// The longest time in which nothing moves on a WebSocket.
+    pub(super) idle: Duration,
+}
+
+/// What comes with a request that is passed on.
+pub(super) struct Asker<'a> {
+    /// The protocol in which the request came, as the field `Via` has it.
+    pub(super) via: &'static str,
+    /// Who sent it.
+    pub(super) client: Option<IpAddr>,
+    /// Says that the server has taken bytes of the request.
+    pub(super) moves: &'a Notify,
+    /// The request asks for a WebSocket, and has a key.
+    pub(super) is_websocket: bool,
 }
 
 /// The error for a text that is not the URL of a server.
@@ -115,99 +121,154 @@ impl Upstream {
             .http1_max_buf_size(HEAD_MAX)
             .http1_max_headers(FIELDS_MAX)
             .build(connector);
-        Self { authority, client, silence: SILENCE }
+        let watch = Arc::default();
+        Self { authority, client, watch, health: None, silence: SILENCE, idle: websocket::IDLE }
     }
 
     /// The same server with connections of its own, because those of one runtime cannot be used in another.
     #[must_use]
     pub fn apart(&self) -> Self {
-        Self { silence: self.silence, ..Self::new(self.authority.clone()) }
+        let Self { silence, idle, .. } = *self;
+        let (watch, health) = (Arc::clone(&self.watch), self.health.clone());
+        Self { watch, health, silence, idle, ..Self::new(self.authority.clone()) }
     }
 
-    /// The same server, which is given up after this time without a word instead of a minute.
+    /// The same server, which is up if it answers GET for this path with a status of success or of a redirect. Without
+    /// it, a server is up if it accepts connections.
+    #[must_use]
+    pub fn with_health(self, path: PathAndQuery) -> Self {
+        Self { health: Some(path), ..self }
+    }
+
+    /// The same server, which is given up after this time without a word instead of a minute, and its WebSockets too.
     #[must_use]
     pub fn with_silence(self, silence: Duration) -> Self {
-        Self { silence, ..self }
+        Self { silence, idle: silence, ..self }
     }
 
-    /// Asks the server. `via` is the protocol in which the request came, as the field of this name has it, and `client`
-    /// who sent it.
+    /// What all copies know of the server.
+    pub fn watch(&self) -> Arc<UpstreamWatch> {
+        Arc::clone(&self.watch)
+    }
+
+    /// Checks the server again and again. Never completes.
+    pub async fn keep_checking(&self) {
+        loop {
+            let checked = timeout(CHECK_TIME, self.check()).await;
+            let late = || format!("no answer within {CHECK_TIME:?}");
+            self.watch.note(checked.unwrap_or_else(|_| Err(late())));
+            sleep(INTERVAL).await;
+        }
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        let Some(path) = &self.health else {
+            let port = self.authority.port_u16().unwrap_or(80);
+            let host = self.authority.host().trim_matches(['[', ']']);
+            let connected = TcpStream::connect((host, port)).await;
+            return connected.map(drop).map_err(|error| error.to_string());
+        };
+        let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+        *request.uri_mut() = self.uri(path.clone()).map_err(|error| error.to_string())?;
+        let response = self.client.request(request).await;
+        let response = response.map_err(|error| cause(&error).to_string())?;
+        let status = response.status();
+        let is_good = status.is_success() || status.is_redirection();
+        // The connection is used again if the body has been read, which may be longer than anybody wants to read.
+        if is_good { Ok(()) } else { Err(format!("status {} for {path}", status.as_u16())) }
+    }
+
+    fn uri(&self, path: PathAndQuery) -> Result<Uri, http::Error> {
+        Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.authority.clone())
+            .path_and_query(path)
+            .build()
+    }
+
+    /// Asks the server.
     ///
     /// The wait for the response begins again whenever `moves` says that the server has taken bytes of the request. The
-    /// response has no fields that are about a connection. It may come before the request's body has been sent.
+    /// response has no fields that are about a connection. It may come before the request's body has been sent. Its
+    /// status is 101 only if a WebSocket was asked for and the server has granted it.
     pub(super) async fn ask(
         &self,
-        mut request: Request<Body>,
-        (via, client): (&'static str, Option<IpAddr>),
-        moves: &Notify,
+        request: Request<Body>,
+        asker: &Asker<'_>,
     ) -> Result<Response<Incoming>, UpstreamError> {
-        let mut uri = std::mem::take(request.uri_mut()).into_parts();
-        let named = uri.authority.take();
-        (uri.scheme, uri.authority) = (Some(Scheme::HTTP), Some(self.authority.clone()));
-        uri.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
-        *request.uri_mut() = Uri::from_parts(uri).map_err(|_| UpstreamError::Malformed)?;
+        let answer = self.ask_once(request, asker).await;
+        match &answer {
+            Ok(_) => self.watch.count_answer(),
+            Err(error) => self.watch.count_failure(*error),
+        }
+        answer
+    }
+
+    async fn ask_once(
+        &self,
+        mut request: Request<Body>,
+        asker: &Asker<'_>,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        let &Asker { via, client, moves, is_websocket } = asker;
+        let uri = std::mem::take(request.uri_mut()).into_parts();
+        let path = uri.path_and_query.unwrap_or(PathAndQuery::from_static("/"));
+        *request.uri_mut() = self.uri(path).map_err(|_| UpstreamError::Malformed)?;
         *request.version_mut() = Version::HTTP_11;
         let fields = request.headers_mut();
-        strip_connection(fields);
-        for name in &OF_GATEWAY {
-            fields.remove(name);
-        }
-        if let Some(host) = named.and_then(|it| HeaderValue::from_str(it.as_str()).ok()) {
-            fields.insert(header::HOST, host);
-        }
-        // RFC 9110 §7.6.3: "An HTTP-to-HTTP gateway MUST send an appropriate Via header field in each inbound request
-        // message".
-        fields.append(header::VIA, HeaderValue::from_static(via));
-        fields.insert("x-forwarded-proto", HeaderValue::from_static("https"));
-        if let Some(client) = client.and_then(|it| HeaderValue::from_str(&it.to_string()).ok()) {
-            fields.insert("x-forwarded-for", client);
+        let host = uri.authority.as_ref().map(Authority::as_str);
+        pass_request(fields, &fields::Origin { via, client, host });
+        let mut key = None;
+        if is_websocket {
+            websocket::ask(fields);
+            key = fields.get(header::SEC_WEBSOCKET_KEY).cloned();
+        } else {
+            fields.remove(header::SEC_WEBSOCKET_KEY);
         }
         let mut response = pin!(self.client.request(request));
-        let response = loop {
+        let mut response = loop {
             tokio::select! {
                 response = &mut response => break response.map_err(|error| cause(&error))?,
                 () = moves.notified() => {}
                 () = sleep(self.silence) => return Err(UpstreamError::Silent),
             }
         };
-        let (mut head, body) = response.into_parts();
-        strip_connection(&mut head.headers);
+        let (status, fields) = (response.status(), response.headers_mut());
+        let is_open = status == StatusCode::SWITCHING_PROTOCOLS
+            && key.is_some_and(|key| websocket::is_granted(fields, &key));
+        strip_connection(fields);
         let bytes: usize =
-            head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-        // A switch to another protocol was not asked for.
-        if head.status.is_informational() || bytes > HEAD_MAX {
-            return Err(UpstreamError::Malformed);
+            fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        match status {
+            // A switch to another protocol was not asked for.
+            _ if bytes > HEAD_MAX => Err(UpstreamError::Malformed),
+            status if status.is_informational() && !is_open => Err(UpstreamError::Malformed),
+            // For a client over HTTP/3, success would mean that the WebSocket is open.
+            status if is_websocket && status.is_success() => Err(UpstreamError::NoWebSocket),
+            _ => Ok(response),
         }
-        Ok(Response::from_parts(head, body))
     }
 }
 
 /// Why there is no response.
 fn cause(error: &hyper_util::client::legacy::Error) -> UpstreamError {
-    let source = std::error::Error::source(error).and_then(|it| it.downcast_ref::<hyper::Error>());
-    match source {
-        _ if error.is_connect() => UpstreamError::Unreachable,
+    let sources = || {
+        std::iter::successors(error.source(), |error: &&(dyn Error + 'static)| (*error).source())
+    };
+    if error.is_connect() {
+        let system = sources().filter_map(|it| it.downcast_ref::<io::Error>()).last();
+        return match system {
+            Some(error) if error.kind() == io::ErrorKind::TimedOut => UpstreamError::ConnectTimeout,
+            // The connector has no type for this.
+            _ if sources().any(|it| it.to_string().starts_with("dns error")) => {
+                UpstreamError::Unresolved
+            }
+            _ => UpstreamError::Refused,
+        };
+    }
+    match sources().find_map(|it| it.downcast_ref::<hyper::Error>()) {
         Some(error) if error.is_parse() => UpstreamError::Malformed,
         Some(error) if error.is_timeout() => UpstreamError::Silent,
-        _ => UpstreamError::Unreachable,
-    }
-}
-
-/// Removes the fields that are about a connection, also those that `Connection` names.
-///
-/// RFC 9110 §7.6.1: "Intermediaries MUST parse a received Connection header field before a message is forwarded and,
-/// for each connection-option in this field, remove any header or trailer field(s) from the message with the same name
-/// as the connection-option".
-fn strip_connection(fields: &mut HeaderMap) {
-    let named: Vec<HeaderName> = fields
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in named.iter().chain(&OF_CONNECTION) {
-        fields.remove(name);
+        _ => UpstreamError::Closed,
     }
 }
 
@@ -234,25 +295,5 @@ mod tests {
             let seen = text.parse::<Upstream>().ok().map(|it| it.to_string());
             assert_eq!(seen.as_deref(), shown, "{text}");
         }
-    }
-
-    #[test]
-    fn fields_about_a_connection_go_no_further() {
-        let mut fields = HeaderMap::new();
-        for (name, value) in [
-            ("connection", "close, X-Own"),
-            ("connection", "x-other"),
-            ("x-own", "1"),
-            ("x-other", "1"),
-            ("transfer-encoding", "chunked"),
-            ("keep-alive", "timeout=5"),
-            ("upgrade", "h2c"),
-            ("te", "trailers"),
-            ("content-type", "text/plain"),
-        ] {
-            fields.append(HeaderName::from_static(name), HeaderValue::from_static(value));
-        }
-        strip_connection(&mut fields);
-        assert_eq!(fields.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["content-type"]);
     }
 }

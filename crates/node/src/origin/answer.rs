@@ -4,10 +4,13 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_range_header::{StartPosition, SyntacticallyCorrectRange, parse_range_header};
-use tandem_wire::{RequestHead, ResponseHead};
+use tandem_wire::{ProxyStatus, RequestHead, ResponseHead};
 
 use super::path;
-use crate::node::{FileError, FileMeta};
+use crate::{
+    node::{FileError, FileMeta},
+    upstream::UpstreamError,
+};
 
 /// The name of the file that is served for a folder.
 const INDEX: &str = "index.html";
@@ -66,6 +69,15 @@ pub fn plain(status: StatusCode) -> (ResponseHead, Bytes) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
     (ResponseHead { status, headers }, Bytes::from(text))
+}
+
+/// Creates the response of a site whose server has not answered. `Proxy-Status` (RFC 9209) has the reason.
+pub fn without_upstream(error: UpstreamError) -> (ResponseHead, Bytes) {
+    let (mut head, body) = plain(error.status());
+    let (name, error) = ("tandem".to_owned(), Some(error.reason().into()));
+    let status = ProxyStatus { name, error, ..ProxyStatus::default() };
+    head.headers.insert("proxy-status", status.encode());
+    (head, body)
 }
 
 fn method_not_allowed(takes_uploads: bool) -> (ResponseHead, Bytes) {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, header};
-use tandem_wire::{Code, RequestHead, ResponseHead};
+use http::{HeaderMap, Method, StatusCode, header};
+use tandem_wire::{Code, RequestHead, ResponseHead, TunnelInfo};
 use tracing::warn;
 
 use super::{
@@ -14,10 +14,15 @@ use super::{
 use crate::{
     fields::content_length,
     h3::{Body, End},
+    limits::Limits,
     node::Output,
+    prefix::Prefix,
     quic::{ConnectionId, StreamId, Write},
     upstream::{ExchangeId, RequestBody, UpstreamError, UpstreamInput, UpstreamOutput},
 };
+
+/// `:protocol` of WebSockets (RFC 9220 §3).
+const WEBSOCKET: &str = "websocket";
 
 /// The exchanges with the server behind a site.
 #[derive(Debug, Default)]
@@ -31,9 +36,17 @@ pub(super) struct Relayed {
 #[derive(Debug)]
 struct Exchange {
     id: ExchangeId,
-    is_head: bool,
+    method: Method,
+    is_websocket: bool,
+    /// The household of the client.
+    owner: Prefix,
     request: Upload,
     response: Download,
+}
+
+/// An interim response without fields.
+fn interim(status: StatusCode) -> ResponseHead {
+    ResponseHead { status, headers: HeaderMap::new() }
 }
 
 /// The state of a request's body.
@@ -42,7 +55,7 @@ enum Upload {
     /// `left`: the bytes that must still come, if their number is known. `waiting`: those that the server has not
     /// taken.
     Open { left: Option<u64>, waiting: usize },
-    /// Nothing more is passed on.
+    /// Nothing more is passed on. What comes is read and dropped, so that the client can end.
     Done,
 }
 
@@ -72,6 +85,15 @@ impl Relayed {
         bytes.sum::<usize>() as u64
     }
 
+    /// Whether an owner may begin one more exchange, or one more WebSocket. Who has fewer than are free may, so that
+    /// nobody takes the last ones.
+    fn has_room(&self, limits: &Limits, owner: Prefix, is_websocket: bool) -> bool {
+        let open = || self.by_request.values().filter(|it| it.is_websocket == is_websocket);
+        let most = if is_websocket { limits.websockets } else { limits.exchanges };
+        let free = most.saturating_sub(open().count());
+        open().filter(|exchange| exchange.owner == owner).count() < free
+    }
+
     fn remove(&mut self, id: RequestId) -> Option<Exchange> {
         let exchange = self.by_request.remove(&id)?;
         self.requests.remove(&exchange.id);
@@ -92,47 +114,67 @@ impl Site {
     /// Passes a request on, or refuses it.
     pub(super) fn ask_upstream(&mut self, cx: &mut Edge<'_>, id: RequestId, head: RequestHead) {
         let method = head.method.clone();
+        let path = cx.server.connection(id.0).and_then(|connection| connection.path());
+        let Some(path) = path else { return }; // the client has gone
+        let client = path.client.ip().to_canonical();
+        let expects = head.headers.contains_key(header::EXPECT);
         let (head, body) = match self.to_pass_on(head) {
             Ok(passed_on) => passed_on,
             Err(status) => return Self::refuse(cx, id, &method, answer::plain(status)),
         };
+        let (owner, is_websocket) = (Prefix::of_household(client), body == RequestBody::WebSocket);
         let Some(relayed) = &mut self.upstream else { return };
+        if !relayed.has_room(&self.limits, owner, is_websocket) {
+            let answer = answer::without_upstream(UpstreamError::Busy);
+            return Self::refuse(cx, id, &method, answer);
+        }
         let exchange = ExchangeId(relayed.next);
         relayed.next += 1;
         let request = match body {
             RequestBody::None => Upload::Done,
             RequestBody::Sized(len) => Upload::Open { left: Some(len), waiting: 0 },
-            RequestBody::Unsized => Upload::Open { left: None, waiting: 0 },
+            RequestBody::Unsized | RequestBody::WebSocket => {
+                Upload::Open { left: None, waiting: 0 }
+            }
         };
-        let is_head = method == Method::HEAD;
+        if expects
+            && matches!(request, Upload::Open { .. })
+            && let Some(mut carrier) = cx.server.carrier(id.0)
+        {
+            // RFC 9110 §10.1.1: a gateway sends "an immediate response" or forwards the request. This one is ready for
+            // the body, and the server behind it need not wait for it.
+            carrier.respond(id.1, &interim(StatusCode::CONTINUE), End::More);
+        }
         let response = Download::Awaited;
-        relayed.by_request.insert(id, Exchange { id: exchange, is_head, request, response });
+        let relay = Exchange { id: exchange, method, is_websocket, owner, request, response };
+        relayed.by_request.insert(id, relay);
         relayed.requests.insert(exchange, id);
-        let head = Box::new(head);
-        let path = cx.server.connection(id.0).and_then(|connection| connection.path());
-        let client = path.map(|path| path.client.ip().to_canonical());
+        let (head, client) = (Box::new(head), Some(client));
         let output = UpstreamOutput::Request { exchange, head, client, body };
         cx.outputs.push_back(Output::Upstream(output));
     }
 
     /// The request as it is passed on, or the status that refuses it.
     fn to_pass_on(&self, mut head: RequestHead) -> Result<(RequestHead, RequestBody), StatusCode> {
-        // A gateway opens no tunnels, and what TRACE shows is not for clients.
-        if matches!(head.method, Method::CONNECT | Method::TRACE) {
+        let protocol = head.protocol.as_deref();
+        let is_websocket = protocol.is_some_and(|it| it.eq_ignore_ascii_case(WEBSOCKET));
+        // A gateway opens no other tunnels, and what TRACE shows is not for clients.
+        if (head.method == Method::CONNECT && !is_websocket) || head.method == Method::TRACE {
             return Err(StatusCode::NOT_IMPLEMENTED);
         }
-        let is_full =
-            self.upstream.as_ref().is_none_or(|it| it.by_request.len() >= self.limits.exchanges);
-        if is_full {
-            return Err(UpstreamError::Busy.status());
-        }
         let path = head.path.as_deref().unwrap_or_default();
+        if head.authority.is_none() {
+            // RFC 9114 §4.3.1: either of them names the host, and both are equal if both are there.
+            let host = head.headers.remove(header::HOST);
+            head.authority = host.and_then(|host| Some(host.to_str().ok()?.to_owned()));
+        }
         if head.authority.is_none() || !path.starts_with('/') {
             return Err(StatusCode::BAD_REQUEST);
         }
-        // RFC 9110 §10.1.1: the client waits for an interim response that a gateway need not pass on.
         head.headers.remove(header::EXPECT);
+        head.headers.remove(TunnelInfo::FIELD); // it is for this end of the connection
         let body = match content_length(&head.headers) {
+            _ if is_websocket => RequestBody::WebSocket,
             Ok(Some(0)) => RequestBody::None,
             Ok(Some(len)) if len > self.limits.upload => return Err(StatusCode::PAYLOAD_TOO_LARGE),
             Ok(Some(len)) => RequestBody::Sized(len),
@@ -210,14 +252,21 @@ impl Site {
     /// Handles what the server behind the site has said.
     pub(super) fn on_upstream(&mut self, cx: &mut Edge<'_>, input: UpstreamInput) {
         let Some(relayed) = &mut self.upstream else { return }; // of a wrong driver
-        let (UpstreamInput::Head { exchange, .. }
+        let (UpstreamInput::Interim { exchange, .. }
+        | UpstreamInput::Head { exchange, .. }
         | UpstreamInput::Taken { exchange, .. }
         | UpstreamInput::Data { exchange, .. }
-        | UpstreamInput::End { exchange }
+        | UpstreamInput::End { exchange, .. }
         | UpstreamInput::Failed { exchange, .. }) = &input;
         let Some(&id) = relayed.requests.get(exchange) else { return }; // the request has ended
         let Some(exchange) = relayed.by_request.get_mut(&id) else { return };
         match input {
+            UpstreamInput::Interim { head, .. } => {
+                let is_due = matches!(exchange.response, Download::Awaited);
+                if is_due && let Some(mut carrier) = cx.server.carrier(id.0) {
+                    carrier.respond(id.1, &head, End::More);
+                }
+            }
             UpstreamInput::Head { head, .. } => self.on_response(cx, id, &head),
             UpstreamInput::Taken { bytes, .. } => {
                 if let Upload::Open { waiting, .. } = &mut exchange.request {
@@ -233,16 +282,19 @@ impl Site {
                 }
                 self.relay(cx, id);
             }
-            UpstreamInput::End { .. } => self.finish(cx, id),
+            UpstreamInput::End { trailers, .. } => self.finish(cx, id, &trailers),
             UpstreamInput::Failed { error, .. } => {
-                if let Some(left_out) = self.unreadable.due(cx.now) {
+                let is_servers = error != UpstreamError::Stalled;
+                if is_servers && let Some(left_out) = self.unreadable.due(cx.now) {
                     warn!(%error, left_out, "the server behind the site gives no whole answer");
                 }
-                let is_head = exchange.is_head;
                 if matches!(exchange.response, Download::Awaited) {
-                    let method = if is_head { Method::HEAD } else { Method::GET };
-                    Self::refuse(cx, id, &method, answer::plain(error.status()));
+                    let method = exchange.method.clone();
+                    Self::refuse(cx, id, &method, answer::without_upstream(error));
                     self.stop(cx, id);
+                } else if exchange.is_websocket || !is_servers {
+                    // RFC 9220 §3: "RST exceptions are represented by a stream error of type H3_REQUEST_CANCELLED".
+                    self.reset(cx, id, Code::H3_REQUEST_CANCELLED);
                 } else {
                     self.reset(cx, id, Code::H3_INTERNAL_ERROR);
                 }
@@ -281,9 +333,9 @@ impl Site {
     }
 
     /// Ends a response.
-    fn finish(&mut self, cx: &mut Edge<'_>, id: RequestId) {
+    fn finish(&mut self, cx: &mut Edge<'_>, id: RequestId, trailers: &HeaderMap) {
         if let Some(mut carrier) = cx.server.carrier(id.0) {
-            carrier.finish(id.1);
+            carrier.finish_with_trailers(id.1, trailers);
         }
         self.stop(cx, id);
     }

@@ -95,13 +95,19 @@ impl<'a> Board<'a> {
         let sum = |value: fn(&SeenNode) -> u64| seen.iter().map(|it| value(it)).sum::<u64>();
         let tunnels = tunnels(seen);
         let wait = tunnels.iter().map(|it| it.queue_wait_s).fold(0.0, f64::max);
+        let upstream_is_up = self.facts.is_upstream_up();
         let is_complete = seen.len() == self.facts.threads;
         Now {
             time_s: round(since_1970().as_secs_f64(), 1e3),
             role: self.facts.role,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: round(clock::now().duration_since(self.facts.started).as_secs_f64(), 1e3),
-            is_ready: !is_draining && is_complete && takes_connections(seen) && !has_stopped(seen),
+            is_ready: !is_draining
+                && is_complete
+                && takes_connections(seen)
+                && !has_stopped(seen)
+                && upstream_is_up != Some(false),
+            upstream_is_up,
             is_draining,
             threads: self.facts.threads,
             stuck_threads,

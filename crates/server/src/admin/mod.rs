@@ -27,6 +27,7 @@ use tandem_net::{
     DriverStats,
     admin::{AdminListener, Answer, answer, text},
     clock,
+    site::UpstreamWatch,
 };
 use tandem_node::{limits::Limits, proxy::Users, stats::Stats, status::Status};
 
@@ -81,6 +82,24 @@ struct Facts {
     started_unix: Duration,
     /// The users of a proxy.
     users: Option<Users>,
+    /// The HTTP server behind an origin.
+    upstream: Option<Arc<UpstreamWatch>>,
+}
+
+/// What stands behind a server.
+#[derive(Debug, Default)]
+pub(crate) struct Behind<'a> {
+    /// The users of a proxy.
+    pub(crate) users: Option<&'a Users>,
+    /// The HTTP server behind an origin.
+    pub(crate) upstream: Option<Arc<UpstreamWatch>>,
+}
+
+impl Facts {
+    /// Whether the HTTP server behind an origin answers. `None`: there is none.
+    fn is_upstream_up(&self) -> Option<bool> {
+        self.upstream.as_ref().map(|upstream| upstream.is_up())
+    }
 }
 
 /// What the main thread knows of the process.
@@ -169,7 +188,7 @@ impl Admin {
         role: RoleName,
         threads: u8,
         limits: &Limits,
-        users: Option<&Users>,
+        behind: Behind<'_>,
     ) -> Option<Self> {
         let threads = usize::from(threads);
         let facts = Facts {
@@ -180,7 +199,8 @@ impl Admin {
             sockets_max: limits.sockets,
             started: clock::now(),
             started_unix: since_1970(),
-            users: users.cloned(),
+            users: behind.users.cloned(),
+            upstream: behind.upstream,
         };
         Some(Self {
             address: address?.clone(),
@@ -263,6 +283,9 @@ impl Admin {
             }
             "/readyz" if has_stopped(&seen) => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "a thread is stuck\n")
+            }
+            "/readyz" if self.facts.is_upstream_up() == Some(false) => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "the server behind the site is down\n")
             }
             "/readyz" if takes_connections(&seen) => text(StatusCode::OK, "ready\n"),
             "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "short of memory\n"),

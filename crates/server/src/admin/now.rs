@@ -20,6 +20,9 @@ pub struct Now {
     pub uptime_s: f64,
     /// Whether the server takes new flows.
     pub is_ready: bool,
+    /// Whether the HTTP server behind an origin answers; `null` without one.
+    #[serde(default)]
+    pub upstream_is_up: Option<bool>,
     /// Whether a signal has stopped it, and open flows may go on.
     pub is_draining: bool,
     /// The number of its threads.

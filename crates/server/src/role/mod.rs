@@ -7,7 +7,10 @@ mod proxy;
 
 use std::{net::SocketAddr, os::unix::net::UnixStream, path::Path, sync::Arc};
 
-use tandem_net::{DriverStats, site::SiteContent};
+use tandem_net::{
+    DriverStats,
+    site::{SiteContent, Upstream},
+};
 use tandem_node::{
     Serves,
     limits::Limits,
@@ -95,6 +98,11 @@ pub trait Role: Sync {
         &self,
         config: &'a Self::Config,
     ) -> Option<(&'a SiteContent, &'a rustls::ServerConfig)>;
+
+    /// The HTTP server without which it is of no use, if there is one.
+    fn upstream(_: &Self::Config) -> Option<&Upstream> {
+        None
+    }
 
     /// Starts what runs beside the nodes.
     fn start(&self, config: &Self::Config, setup: &Setup) -> Result<Self::Running, ServeError>;

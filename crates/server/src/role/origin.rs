@@ -7,7 +7,10 @@ use std::{
 };
 
 use serde::Serialize;
-use tandem_net::{DriverStats, site::SiteContent};
+use tandem_net::{
+    DriverStats,
+    site::{SiteContent, Upstream},
+};
 use tandem_node::{
     Origin, Serves,
     limits::Limits,
@@ -21,7 +24,7 @@ use crate::{
     error::{ServeError, SetupError},
     files::peps,
     setup::Setup,
-    site::SiteSource,
+    site::{HealthPath, SiteSource},
     transport::WorkFor,
 };
 
@@ -32,6 +35,9 @@ use crate::{
 pub struct OriginRole {
     /// Where its site comes from.
     pub root: SiteSource,
+    /// What a server behind the site is asked for to find out whether it answers. `None`: for a connection only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_health: Option<HealthPath>,
     /// Whether the site is served over HTTP/1.1 and TCP too.
     pub http1: bool,
     /// Whether it takes uploads, which it counts and drops.
@@ -50,6 +56,7 @@ impl OriginRole {
     pub fn new(root: PathBuf) -> Self {
         Self {
             root: root.into(),
+            upstream_health: None,
             http1: false,
             takes_uploads: false,
             speedtest: false,
@@ -90,7 +97,7 @@ impl Role for OriginRole {
         listen: SocketAddr,
         tls: rustls::ServerConfig,
     ) -> Result<OriginConfig, SetupError> {
-        let site = self.root.open("root")?;
+        let site = self.root.clone().with_health(self.upstream_health.as_ref()).open("root")?;
         let peps = self.peps.as_deref().map(peps::read).transpose()?;
         let node = tandem_node::OriginConfig {
             content: self.root.content(),
@@ -123,6 +130,13 @@ impl Role for OriginRole {
         config: &'a OriginConfig,
     ) -> Option<(&'a SiteContent, &'a rustls::ServerConfig)> {
         self.http1.then_some((&config.site, &config.node.tls))
+    }
+
+    fn upstream(config: &OriginConfig) -> Option<&Upstream> {
+        match &config.site {
+            SiteContent::Upstream(upstream) => Some(upstream),
+            SiteContent::Folder(_) => None,
+        }
     }
 
     fn start(&self, _: &OriginConfig, setup: &Setup) -> Result<OriginRunning, ServeError> {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use tandem_net::DriverOptions;
+use tandem_net::{DriverOptions, site::Upstream};
 use tandem_node::{
     limits::Limits,
     quic::{Returning, ServerTls, Transport},
@@ -83,7 +83,9 @@ impl<'a, R: Role> Prepared<'a, R> {
         let (role, setup) = (self.role, self.setup);
         role.check(limits)?;
         let (threads, users) = (setup.threads.0, R::users(config));
-        let admin = Admin::new(setup.admin.as_ref(), R::NAME, threads, limits, users);
+        let upstream = R::upstream(config);
+        let behind = admin::Behind { users, upstream: upstream.map(Upstream::watch) };
+        let admin = Admin::new(setup.admin.as_ref(), R::NAME, threads, limits, behind);
         let (nodes, address) = self.nodes()?;
         // A process that cannot take over has written nothing.
         identity.announce()?;
@@ -95,7 +97,8 @@ impl<'a, R: Role> Prepared<'a, R> {
         let look = |index, node: &mut R::Node, driver: &_| {
             R::look(&running, (index, node), driver, admin.as_ref());
         };
-        let seen = run::Seen { look: &look, on_listening: &on_listening, admin: admin.as_ref() };
+        let (on_listening, admin) = (&on_listening, admin.as_ref());
+        let seen = run::Seen { look: &look, on_listening, admin, upstream };
         run::run(nodes, address, (&changes, self.read.clone()), &seen, orders)
     }
 

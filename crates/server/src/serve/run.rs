@@ -1,7 +1,7 @@
 //! Runs the nodes of a server, each in a thread of its own, until an order ends them.
 
 use std::{
-    future::Future,
+    future::{Future, pending},
     net::SocketAddr,
     panic::resume_unwind,
     sync::atomic::Ordering,
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tandem_net::{Application, DriverOptions, DriverStats, driver};
+use tandem_net::{Application, DriverOptions, DriverStats, driver, site::Upstream};
 use tandem_node::{
     error::ClientError,
     limits::Limits,
@@ -42,6 +42,8 @@ pub(super) struct Seen<'a, L, S> {
     pub(super) on_listening: &'a S,
     /// Serves operators.
     pub(super) admin: Option<&'a Admin>,
+    /// The server behind the site, which is checked again and again.
+    pub(super) upstream: Option<&'a Upstream>,
 }
 
 /// The time that a server has for its end after a signal.
@@ -61,7 +63,7 @@ pub(super) fn run<R: Role>(
     seen: &Seen<'_, impl Fn(usize, &mut R::Node, &DriverStats) + Sync, impl Fn(SocketAddr) + Sync>,
     orders: impl FnOnce() -> Result<Orders, ServeError>,
 ) -> Result<(), ServeError> {
-    let &Seen { look, on_listening, admin } = seen;
+    let &Seen { look, on_listening, admin, upstream } = seen;
     log::use_own_thread()?;
     let runtime = runtime()?;
     let mut orders = runtime.block_on(async { orders() })?;
@@ -110,6 +112,7 @@ pub(super) fn run<R: Role>(
         };
         let (gate, admin_gate) = gate::new(listener);
         let watching = admin_gate.watch(admin, of_process);
+        let checking = check(upstream);
         let watching_neighbours = address.watch_neighbours();
         let nodes = obey::Nodes { changes: change_nodes, busy: None, end: &end, all_ended, all_up };
         let told = (&mut orders, &mut watch);
@@ -118,6 +121,7 @@ pub(super) fn run<R: Role>(
             tokio::select! {
                 () = obeying => {}
                 () = watching => {}
+                () = checking => {}
                 () = watching_neighbours => {}
             }
         });
@@ -130,6 +134,14 @@ pub(super) fn run<R: Role>(
         tracing::error!(times = watch.stuck(), "threads of this server were stuck while it ran");
     }
     result
+}
+
+/// Checks the server behind a site again and again. Never ends.
+async fn check(upstream: Option<&Upstream>) {
+    match upstream {
+        Some(upstream) => upstream.apart().keep_checking().await,
+        None => pending().await,
+    }
 }
 
 /// The thread of a node.

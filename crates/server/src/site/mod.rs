@@ -10,13 +10,14 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use http::uri::PathAndQuery;
 use serde::Serialize;
 use serde_with::SerializeDisplay;
 use tandem_net::{
     Files,
     site::{SiteContent, Upstream, UpstreamUrlError},
 };
-use tandem_node::{origin::Content, proxy::SecretPath};
+use tandem_node::{StrangerText, origin::Content, proxy::SecretPath};
 
 pub(crate) use self::tcp::SiteOverTcp;
 pub use self::tcp::TcpError;
@@ -72,6 +73,17 @@ impl SiteSource {
         }
     }
 
+    /// The same source, whose server is asked for this path to find out whether it answers.
+    #[must_use]
+    pub(crate) fn with_health(self, health: Option<&HealthPath>) -> Self {
+        match (self, health) {
+            (Self::Upstream(upstream), Some(HealthPath(path))) => {
+                Self::Upstream(Box::new(upstream.with_health(path.clone())))
+            }
+            (source, _) => source,
+        }
+    }
+
     /// Opens the source. `what` is the name of the setting.
     pub(crate) fn open(&self, what: &'static str) -> Result<SiteContent, FileError> {
         match self {
@@ -84,6 +96,32 @@ impl SiteSource {
             }
             Self::Upstream(upstream) => Ok(SiteContent::Upstream(upstream.clone())),
         }
+    }
+}
+
+/// What an HTTP server is asked for to find out whether it answers: an absolute path, perhaps with a query.
+#[derive(Clone, Debug, PartialEq, Eq, SerializeDisplay)]
+pub struct HealthPath(PathAndQuery);
+
+/// The error for a text that is not an absolute path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no path on a server; allowed: a path that begins with /, such as /health")]
+pub struct HealthPathError {
+    text: StrangerText,
+}
+
+impl FromStr for HealthPath {
+    type Err = HealthPathError;
+
+    fn from_str(text: &str) -> Result<Self, HealthPathError> {
+        let path = text.parse().ok().filter(|_| text.starts_with('/'));
+        path.map(Self).ok_or_else(|| HealthPathError { text: text.into() })
+    }
+}
+
+impl fmt::Display for HealthPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -182,6 +220,21 @@ mod tests {
             let error = NamedPath::read(file.path()).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
             assert!(!error.contains("short") && !error.contains("0123"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_path_to_ask_for_begins_with_a_slash() {
+        for (text, is_path) in [
+            ("/health", true),
+            ("/", true),
+            ("/a?b=c", true),
+            ("health", false),
+            ("*", false),
+            ("/a b", false),
+            ("", false),
+        ] {
+            assert_eq!(text.parse::<HealthPath>().is_ok(), is_path, "{text}");
         }
     }
 

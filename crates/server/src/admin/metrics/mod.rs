@@ -12,6 +12,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use rustix::time::{ClockId, clock_gettime};
+use tandem_net::site::UpstreamWatch;
 
 use self::family::Value;
 pub(super) use self::family::{Family, MetricKind, MetricSample};
@@ -75,6 +76,7 @@ pub(super) fn families(
     if facts.users.is_some() {
         families.extend(users.families());
     }
+    families.extend(facts.upstream.iter().flat_map(|upstream| of_upstream(upstream)));
     families.extend(paths.into_iter().flat_map(of_paths));
     families
 }
@@ -99,6 +101,33 @@ pub(super) fn of_any_process(memory_bytes: u64, started: f64) -> Vec<Family> {
             memory::resident(),
         ),
         Family::gauge("tandem_memory_bytes", "Memory that the process has allocated", memory_bytes),
+    ]
+}
+
+/// What became of requests that an origin has passed on.
+fn of_upstream(upstream: &UpstreamWatch) -> [Family; 4] {
+    [
+        Family::gauge(
+            "tandem_upstream_up",
+            "Whether the HTTP server behind the origin answers: 1 or 0",
+            upstream.is_up(),
+        ),
+        Family::counter(
+            "tandem_upstream_responses_total",
+            "Responses of the HTTP server behind the origin",
+            upstream.answered(),
+        ),
+        Family::counters(
+            ("tandem_upstream_failures_total", "cause"),
+            "Requests to the HTTP server behind the origin without an answer, or without a whole one; the causes are \
+             those of RFC 9209",
+            upstream.failed().map(|(error, count)| (error.reason(), count)),
+        ),
+        Family::gauge(
+            "tandem_upstream_websockets_open",
+            "WebSockets to the HTTP server behind the origin that are open",
+            upstream.websockets(),
+        ),
     ]
 }
 
