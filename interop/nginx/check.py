@@ -205,7 +205,7 @@ def mode_tecc_sends_reports_to_the_origin(scene: Scene) -> None:
     )
     expect(files.sha256(out) == files.sha256(files.ROOT / files.MEDIUM), "another file came")
     expect('"mode":"tecc"' in log.read_text(), log.read_text())
-    name = 'tandem_reports_total{event="used"}'
+    name = 'tandem_reports_total{event="followed"}'
     wait(lambda: scene.metric(name) > 10, "reports that the origin follows", TIMEOUT)
 
 

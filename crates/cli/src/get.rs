@@ -218,8 +218,9 @@ impl Get {
         bar.clear();
         let fetched = fetched.and_then(|fetched| Ok((fetched, download.finish()?)));
         let (fetched, sha256) = fetched.map_err(|error| download.explain(error))?;
+        let followed = fetched.report.feedback.followed;
         let outcome = fetched.outcome(plan, sha256.filter(|_| self.upload.is_none()));
-        let outcome = if self.upload.is_some() { outcome.of_upload() } else { outcome };
+        let outcome = if self.upload.is_some() { outcome.of_upload(followed) } else { outcome };
         if let Some(dir) = &self.transport.qlog_dir {
             qlog::write_chain(dir, &outcome)?;
         }

@@ -70,7 +70,7 @@ pub(crate) struct Outcome {
     /// Reports of the proxy that arrived at this client.
     pub(crate) feedback_received: u64,
     /// Reports that the sender of an upload followed; null for a download, whose sender is the origin.
-    pub(crate) feedback_used: Option<u64>,
+    pub(crate) feedback_followed: Option<u64>,
 }
 
 /// What was sent and received on one connection, without Initial packets.
@@ -147,14 +147,14 @@ impl Outcome {
             chain_ack_ratio: round(report.overhead.ack_share().as_f64(), 1e6),
             connections: report.connections.iter().map(ConnectionTraffic::from).collect(),
             feedback_sent: report.feedback.sent,
-            feedback_received: report.feedback.used,
-            feedback_used: None,
+            feedback_received: report.feedback.received,
+            feedback_followed: None,
         }
     }
 
     /// The outcome of an upload, whose sender is this program. All reports are those of its own end of the tunnel.
-    pub(crate) fn of_upload(self) -> Self {
-        Self { feedback_received: 0, feedback_used: Some(self.feedback_received), ..self }
+    pub(crate) fn of_upload(self, followed: u64) -> Self {
+        Self { feedback_received: 0, feedback_followed: Some(followed), ..self }
     }
 
     /// For people. `saved`: the file with the body of a download.

@@ -282,7 +282,7 @@ fn reports_of_a_tunnel_reach_the_origin_and_do_not_disturb_an_origin_that_ignore
             ["feedback_sent", "feedback_received"].map(|key| result[key].as_u64());
         assert!(received > Some(2), "{line}: {result}"); // 500 kB take half a second at least
         // Only the origin knows whether it followed them.
-        assert_eq!(result["feedback_used"], Value::Null, "{line}: {result}");
+        assert_eq!(result["feedback_followed"], Value::Null, "{line}: {result}");
         // An origin that ignores reports only gets those that accompany the request.
         let is_relayed = if line.contains("tecc") { sent > Some(2) } else { sent <= Some(2) };
         assert!(is_relayed, "{line}: {result}");
@@ -315,7 +315,7 @@ fn an_upload_needs_an_origin_that_accepts_uploads() {
             "{line}"
         );
         assert_eq!(result["sha256"], Value::Null, "{line}");
-        let used = result["feedback_used"].as_u64();
+        let used = result["feedback_followed"].as_u64();
         let follows = mode.starts_with("tecc") && !line.contains("cubic");
         assert_eq!(used.is_some_and(|used| used > 0), follows, "{line}: {result}");
         assert_eq!(result["feedback_received"], 0, "{line}: {result}");

@@ -112,7 +112,7 @@ pub(crate) fn run() -> Result<Counts, Box<dyn Error>> {
     });
     let (bytes, forwarded) = downloaded?;
     proxy.stop()?;
-    let followed = origin.stop()?.stats().feedback.used;
+    let followed = origin.stop()?.stats().feedback.followed;
     Ok(Counts { bytes, received: state.received.get(), forwarded, followed })
 }
 

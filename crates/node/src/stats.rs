@@ -198,8 +198,11 @@ pub struct Accepting {
 pub struct FeedbackStats {
     /// Reports sent, by a proxy to clients or by a client to an origin.
     pub sent: u64,
-    /// Reports received and followed, or forwarded.
-    pub used: u64,
+    /// Reports that arrived, each after none that is newer. Nobody need have used them: a client passes them on, and
+    /// only the origin knows whether it follows them.
+    pub received: u64,
+    /// Reports that a congestion controller of this node has followed. Of origins, and of clients that upload.
+    pub followed: u64,
     /// Reports received after a newer one, and ignored.
     pub stale: u64,
     /// Reports that were malformed or out of range, and ignored.
@@ -210,7 +213,8 @@ impl FeedbackStats {
     /// Adds what another tunnel counted.
     pub(crate) fn add(&mut self, other: &Self) {
         self.sent += other.sent;
-        self.used += other.used;
+        self.received += other.received;
+        self.followed += other.followed;
         self.stale += other.stale;
         self.malformed += other.malformed;
     }

@@ -107,7 +107,7 @@ fn a_client_in_mode_tecc_sends_reports_to_an_origin_before_a_server() {
     assert_eq!(std::fs::read(scene.path("out")).unwrap(), file);
     assert!(result["feedback_sent"].as_u64() > Some(2), "{result}");
     eventually("reports are followed", || {
-        metric(&origin, "tandem_reports_total{event=\"used\"}") > 2
+        metric(&origin, "tandem_reports_total{event=\"followed\"}") > 2
     });
     let (head, _) = asked.take().pop().unwrap();
     assert!(!head.contains("tandem-quic-info"), "the report is not for the server: {head}");

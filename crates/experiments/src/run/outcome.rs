@@ -60,7 +60,7 @@ pub(super) fn of(
         tunnel_retransmit_ratio: tunnel_retransmit_ratio(run.mode, &tunnel),
         tunnel_lost_ratio: ratio(tunnel.lost_packets, tunnel.sent_packets),
         feedback_sent: tunnel.feedback.sent,
-        feedback_used: sender.reports_used,
+        feedback_followed: sender.reports_followed,
         duplicate_ratio: ratio(duplicates, sender.sent_packets),
         chain,
         domains,
@@ -217,14 +217,14 @@ fn sender_packets(topology: &mut Topology<'_>) -> SendingEnd {
         return SendingEnd {
             sent_packets: end_to_end.sent_packets,
             lost_packets: end_to_end.lost_packets,
-            reports_used: world.inspect(client).stats().feedback.used,
+            reports_followed: world.inspect(client).stats().feedback.followed,
         };
     }
     let each = origins.iter().map(|origin| world.inspect(*origin).stats());
     each.fold(SendingEnd::default(), |sum, origin| SendingEnd {
         sent_packets: sum.sent_packets + origin.sent_packets,
         lost_packets: sum.lost_packets + origin.lost_packets,
-        reports_used: sum.reports_used + origin.feedback.used,
+        reports_followed: sum.reports_followed + origin.feedback.followed,
     })
 }
 
@@ -232,7 +232,7 @@ fn sender_packets(topology: &mut Topology<'_>) -> SendingEnd {
 struct SendingEnd {
     sent_packets: u64,
     lost_packets: u64,
-    reports_used: u64,
+    reports_followed: u64,
 }
 
 fn has_completed(run: &Parameters, flows: &RunFlows, world: &World) -> bool {

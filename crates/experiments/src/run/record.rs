@@ -55,8 +55,8 @@ pub struct RunRecord {
     #[serde(default)]
     pub feedback_sent: u64,
     /// Reports that the origins followed.
-    #[serde(default)]
-    pub feedback_used: u64,
+    #[serde(default, alias = "feedback_used")]
+    pub feedback_followed: u64,
     /// Share of the origin's packets that were declared lost but arrived, so that their contents
     /// were delivered twice.
     pub duplicate_ratio: f64,

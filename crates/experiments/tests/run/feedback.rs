@@ -22,10 +22,10 @@ fn local_programs_in_one_tunnel_pass_its_reports_on_each_to_its_own_connection()
         let workload = workload.parse().expect("a workload");
         let of = |mode| record(mode, workload);
         let (with, without) = (of(Mode::Tecc), of(Mode::Rmdt));
-        assert_eq!((without.feedback_sent, without.feedback_used), (0, 0), "{workload}");
+        assert_eq!((without.feedback_sent, without.feedback_followed), (0, 0), "{workload}");
         // Most reports reach the origin. The last reports of a flow come after it has ended.
-        assert!(with.feedback_used > 10 * 5, "{workload}: {with:?}");
-        assert!(with.feedback_used * 2 > with.feedback_sent, "{workload}: {with:?}");
+        assert!(with.feedback_followed > 10 * 5, "{workload}: {with:?}");
+        assert!(with.feedback_followed * 2 > with.feedback_sent, "{workload}: {with:?}");
         assert!(with.flows.iter().all(|flow| flow.fct_s.is_some()), "{workload}: {with:?}");
     }
 }
@@ -48,8 +48,8 @@ fn origins_follow_reports_through_any_chain_whoever_opens_the_connections() {
             let record = run(&parameters).record;
             assert!(record.completed, "{record:?}");
             // A flow of half a megabyte needs 0.4 s of the link, which is ten round trips of the tunnel.
-            if record.feedback_used < 5 {
-                missing.push((proxies, beyond, workload, record.feedback_used));
+            if record.feedback_followed < 5 {
+                missing.push((proxies, beyond, workload, record.feedback_followed));
             }
         }
     }
@@ -87,11 +87,11 @@ fn reports_do_not_fill_an_uplink_of_a_twentieth() {
         assert!(time(&with) < time(&without) * 1.02, "{} and {} s", time(&with), time(&without));
         // Sixteen reports may go at once. All others cost at most this share of the uplink: half an ACK
         // answers the packet in which a report came, and 31 bytes pass it on, in a packet with an ACK.
-        let cost = 35 * with.feedback_sent + 31 * with.feedback_used;
+        let cost = 35 * with.feedback_sent + 31 * with.feedback_followed;
         let per_second = 100_000 / 8 * percent / 100;
         let passed = with.elapsed_s.ceil() as u64;
         assert!(cost <= per_second * passed + 16 * (35 + 31), "{with:?}");
-        assert!(with.feedback_used > 20, "{with:?}");
+        assert!(with.feedback_followed > 20, "{with:?}");
     }
 }
 

@@ -40,8 +40,8 @@ fn the_record_of_an_upload_describes_its_sender() {
         assert!(mode != Mode::Tecc || record.tunnel_queue_max_bytes > 0, "{record:?}");
         assert!(record.e2e_srtt_mean_ms > 130.0, "{mode}: {record:?}");
         let is_told = matches!(mode, Mode::Tecc | Mode::TeccPaper);
-        assert_eq!(record.feedback_used > 10, is_told, "{mode}: {record:?}");
-        assert_eq!(record.feedback_used, record.feedback_sent, "{mode}");
+        assert_eq!(record.feedback_followed > 10, is_told, "{mode}: {record:?}");
+        assert_eq!(record.feedback_followed, record.feedback_sent, "{mode}");
     }
 }
 

@@ -96,7 +96,7 @@ fn an_origin_takes_reports_on_one_request_of_a_connection() {
     assert_eq!(bed.ask(open_channel()).status(), 409);
     bed.peer().datagram(http_datagram(first, 0, &fields(truth(0))));
     bed.run();
-    assert_eq!(bed.stats().feedback.used, 1, "the first request is unaffected");
+    assert_eq!(bed.stats().feedback.followed, 1, "the first request is unaffected");
     bed.peer().finish(first);
     bed.run();
     assert_eq!(bed.answer(first).end, Some(StreamEnd::Finished));
@@ -116,7 +116,7 @@ fn an_origin_that_does_not_listen_says_so_and_serves() {
         let line = field_line(&fields(truth(0)));
         assert_eq!(bed.ask(get_with(&[&line])).status(), 200, "{controller}");
         let feedback = bed.stats().feedback;
-        assert_eq!((feedback.used, feedback.malformed), (0, 0), "{controller}");
+        assert_eq!((feedback.followed, feedback.malformed), (0, 0), "{controller}");
         bed.assert_serves("a refusal");
     }
 }
@@ -135,7 +135,7 @@ fn reports_that_an_origin_cannot_understand_are_ignored_and_counted() {
     bed.run();
     let stats = bed.stats();
     assert_eq!(stats.feedback.malformed, reports.len() as u64);
-    assert_eq!((stats.feedback.used, stats.dropped.unknown_context), (0, 1));
+    assert_eq!((stats.feedback.followed, stats.dropped.unknown_context), (0, 1));
     let mut longer = fields(truth(5));
     longer.extend([0xff; 100]);
     for (report, used, stale) in [
@@ -149,7 +149,7 @@ fn reports_that_an_origin_cannot_understand_are_ignored_and_counted() {
         bed.peer().datagram(http_datagram(channel, 0, &report));
         bed.run();
         let feedback = bed.stats().feedback;
-        assert_eq!((feedback.used, feedback.stale), (used, stale), "{report:?}");
+        assert_eq!((feedback.followed, feedback.stale), (used, stale), "{report:?}");
     }
     assert_eq!(bed.answer(channel).end, None);
     bed.assert_serves("reports");
@@ -173,7 +173,7 @@ fn field_lines_that_an_origin_cannot_understand_are_ignored_and_counted() {
         let mut bed = origin(ControllerName::Tecc);
         assert_eq!(bed.ask(get_with(lines)).status(), 200, "{lines:?}");
         let seen = bed.stats().feedback;
-        assert_eq!((seen.used, seen.stale, seen.malformed), (used, stale, malformed), "{lines:?}");
+        assert_eq!((seen.followed, seen.stale, seen.malformed), (used, stale, malformed), "{lines:?}");
     }
     let mut bed = origin(ControllerName::Tecc);
     bed.ask(get_with(&[&good]));
@@ -191,10 +191,10 @@ fn reports_for_a_request_that_takes_none_end_it_alone() {
     bed.peer().datagram(http_datagram(second, 0, &fields(truth(0))));
     bed.run();
     let stats = bed.stats();
-    assert_eq!((stats.feedback.used, stats.dropped.unknown_flow), (0, 1));
+    assert_eq!((stats.feedback.followed, stats.dropped.unknown_flow), (0, 1));
     bed.peer().datagram(http_datagram(refused, 0, &fields(truth(1))));
     bed.run();
-    assert_eq!(bed.stats().feedback.used, 1);
+    assert_eq!(bed.stats().feedback.followed, 1);
     bed.assert_serves("a report for a refused request");
 }
 
@@ -246,7 +246,7 @@ fn a_client_takes_reports_under_the_context_that_it_was_told() {
         bed.run();
         let stats = bed.stats();
         assert_eq!(
-            (stats.feedback.used, stats.dropped.unknown_context),
+            (stats.feedback.followed, stats.dropped.unknown_context),
             (used, unknown),
             "{grant:?}"
         );
@@ -266,7 +266,7 @@ fn reports_that_a_client_cannot_understand_are_ignored_and_counted() {
     }
     bed.run();
     let feedback = bed.stats().feedback;
-    assert_eq!((feedback.used, feedback.stale), (2, 3));
+    assert_eq!((feedback.followed, feedback.stale), (2, 3));
     assert_eq!(feedback.malformed, reports.len() as u64);
     assert_eq!(bed.ended(), None);
 }
@@ -377,7 +377,7 @@ fn a_download_goes_on_whatever_a_proxy_says_wrongly() {
         reports
     });
     let (client, origin) = it.stats();
-    assert_eq!(client.feedback.used, 1);
+    assert_eq!(client.feedback.received, 1);
     assert!(client.feedback.malformed > 1000 && client.feedback.stale > 50, "{client:?}");
     assert_eq!((origin.feedback.malformed, origin.feedback.stale), (0, 0), "{origin:?}");
     assert!(took < silent * 12 / 10, "{took:?}, and {silent:?} in silence");
@@ -435,11 +435,11 @@ fn a_download_completes_from_an_origin_that_refuses_reports() {
     let mut it = Loop::new(ControllerName::Bbr1);
     it.run(|number| vec![fields(truth(number))]);
     let (client, origin) = it.stats();
-    assert!(client.feedback.used > 50, "{client:?}");
+    assert!(client.feedback.received > 50, "{client:?}");
     assert_eq!((origin.requests, origin.requests_refused), (2, 1));
     assert_eq!(
         client.feedback.sent, 2,
         "the client sends reports with the two requests, and no more afterwards"
     );
-    assert_eq!(origin.feedback.used, 0);
+    assert_eq!(origin.feedback.followed, 0);
 }

@@ -84,7 +84,7 @@ fn each_hop_of_a_chain_repairs_datagrams_and_reports_reach_the_origin() {
             let took = seen.outcome.report().completion;
             assert!(took.as_millis() < most_ms, "{place}");
             if name == Mode::Rmdt {
-                assert_eq!(seen.origin.feedback.used, 0, "{place}");
+                assert_eq!(seen.origin.feedback.followed, 0, "{place}");
                 continue;
             }
             // The first reports of a short download are lost in some runs.
@@ -93,7 +93,7 @@ fn each_hop_of_a_chain_repairs_datagrams_and_reports_reach_the_origin() {
                 download(&Scenario { seed: other, ..scenario(mode, proxies) })
             });
             let runs = || others.iter().chain([&seen]);
-            let used = runs().map(|seen| seen.origin.feedback.used).sum::<u64>();
+            let used = runs().map(|seen| seen.origin.feedback.followed).sum::<u64>();
             let took = runs().map(|seen| seen.outcome.report().completion).sum::<Duration>();
             let is_enough = u128::from(used) * 200 >= took.as_millis(); // five in a second
             assert!(is_enough, "{used} reports in {took:?}; {place}");
@@ -115,7 +115,7 @@ fn a_chain_works_on_a_path_with_less_than_it_starts_with() {
         assert_eq!(seen.agreements, [agreement; 3], "{mtu}: {seen:?}");
         // The proxy counts the payloads that fit no datagram of the access hop.
         assert!(seen.proxies[0].in_capsules > 100, "{mtu}: {seen:?}");
-        assert!(seen.origin.feedback.used > 5, "{mtu}: {seen:?}");
+        assert!(seen.origin.feedback.followed > 5, "{mtu}: {seen:?}");
     }
 }
 

@@ -40,7 +40,7 @@ struct Seen {
 impl Seen {
     /// The numbers of reports that the origin followed before and after the failure.
     fn used(&self) -> (u64, u64) {
-        let [before, after] = self.origin.map(|stats| stats.feedback.used);
+        let [before, after] = self.origin.map(|stats| stats.feedback.followed);
         (before, after - before)
     }
 
@@ -49,7 +49,7 @@ impl Seen {
             assert_eq!(feedback.malformed, 0, "{feedback:?}");
             // Reports that the tunnel retransmits come late: 5 to 10 % of them with 5 % loss, in six
             // seeds. Some come with the last words of the client.
-            assert!(feedback.stale * 9 <= feedback.used, "{feedback:?}");
+            assert!(feedback.stale * 9 <= feedback.followed, "{feedback:?}");
         }
     }
 }
@@ -80,7 +80,7 @@ fn reports_come_several_times_in_an_end_to_end_round_trip() {
         // and 16 more. The last of two proxies has an RTT of 60 ms to the client.
         let [interval, rtt] = if proxies == 1 { [40, 140] } else { [60, 160] };
         let most = (took.as_millis() / interval).min(took.as_millis() * 2 / rtt + 16);
-        let used = u128::from(seen.origin[1].feedback.used);
+        let used = u128::from(seen.origin[1].feedback.followed);
         let place = format!("{proxies} proxies, {loss_percent} % loss");
         assert!((most / 2..=most + 5).contains(&used), "{place}: {used} of {most} in {took:?}");
     }

@@ -56,13 +56,13 @@ fn the_sender_of_an_upload_follows_its_own_end_of_the_tunnel_and_no_proxy_report
             (report, proxy, testbed.world.node_mut(testbed.origin).stats())
         });
         let feedback = report.feedback;
-        assert!(feedback.used > 30 && feedback.used == feedback.sent, "{feedback:?}");
+        assert!(feedback.followed > 30 && feedback.followed == feedback.sent, "{feedback:?}");
         assert_eq!((feedback.stale, feedback.malformed), (0, 0));
-        assert_eq!((proxy.feedback.sent, origin.feedback.used), (0, 0));
+        assert_eq!((proxy.feedback.sent, origin.feedback.followed), (0, 0));
         assert_eq!(origin.upload_bytes, 2_000_000);
     }
     let other = lossy(1, rmdt()).download().report().clone();
-    assert_eq!((other.feedback.sent, other.feedback.used), (0, 0));
+    assert_eq!((other.feedback.sent, other.feedback.followed), (0, 0));
 }
 
 #[test]
@@ -73,13 +73,13 @@ fn an_upload_goes_on_after_a_proxy_has_restarted() {
         let (origin, half) = (testbed.origin, ByteCount::new(1_000_000));
         let limit = std::time::Duration::from_secs(60);
         assert!(testbed.world.run_until(limit, |world| world.node(origin).uploaded() >= half));
-        let before = testbed.world.node_mut(testbed.client).stats().feedback.used;
+        let before = testbed.world.node_mut(testbed.client).stats().feedback.followed;
         let proxy = testbed.proxies[0];
         testbed.world.replace(proxy, scenario.proxy(&certificate(), 1));
         (testbed.finish(), before)
     });
     assert_eq!(outcome.lost.len(), 1, "{outcome:?}");
-    let used = outcome.report().feedback.used;
+    let used = outcome.report().feedback.followed;
     assert!(before > 10 && used > before + 10, "{before} reports before, {used} in all");
 }
 

@@ -561,7 +561,7 @@ impl Node for Client {
                 if let Some((fetch, _)) = self.transfer()
                     && fetch.relay(now, info)
                 {
-                    self.stats.feedback.used += 1;
+                    self.stats.feedback.received += 1;
                 }
             }
             Input::Shutdown if matches!(self.work, Work::Transfer(_)) => {

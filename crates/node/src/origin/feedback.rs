@@ -70,9 +70,12 @@ impl Site {
         let Some(mut carrier) = cx.server.carrier(id) else { return }; // the client has gone
         let feedback = &mut cx.stats.feedback;
         match info.map(|info| carrier.quic().apply_feedback(cx.now, &info)) {
-            Ok(Applied::Used) => feedback.used += 1,
+            Ok(Applied::Used) => {
+                feedback.received += 1;
+                feedback.followed += 1;
+            }
             Ok(Applied::Stale) => feedback.stale += 1,
-            Ok(Applied::NotListening) => {}
+            Ok(Applied::NotListening) => feedback.received += 1,
             Err(error) => {
                 debug!(%error, "a report is ignored");
                 feedback.malformed += 1;

@@ -426,7 +426,7 @@ impl<E: End> Tunnel<E> {
     fn on_report(&mut self, stream: StreamId, report: &ReportArrival) -> Option<Arrival> {
         match report {
             ReportArrival::New(info) => {
-                self.feedback.used += 1;
+                self.feedback.received += 1;
                 return Some(Arrival::Report(stream, *info));
             }
             ReportArrival::Stale => self.feedback.stale += 1,

@@ -278,7 +278,7 @@ impl Fetch {
         match &self.upload {
             Some(upload) => {
                 feedback.sent = upload.reports;
-                feedback.used += upload.followed;
+                feedback.followed += upload.followed;
             }
             None => feedback.sent = self.relay.as_ref().map_or(0, |relay| relay.sent),
         }

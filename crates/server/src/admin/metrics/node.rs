@@ -233,7 +233,8 @@ fn of_tcp(stats: &TcpStats) -> Vec<Family> {
 
 fn of_tunnels(stats: &Stats) -> Vec<Family> {
     let BesideStats { sent, received, refused } = stats.beside;
-    let FeedbackStats { sent: reports, used, stale, malformed: malformed_reports } = stats.feedback;
+    let FeedbackStats { sent: reports, received, followed, stale, malformed: malformed_reports } =
+        stats.feedback;
     let tandem_pep::Stats { observed, notices, untold } = stats.pep;
     vec![
         Family::counters(
@@ -249,12 +250,14 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
         Family::counters(
             ("tandem_beside_packets_total", "event"),
             "Packets beside the tunnels' connections (modes forward and uack)",
-            [("sent", sent), ("received", received), ("refused", refused)],
+            [("sent", sent), ("received", received),
+                ("followed", followed), ("refused", refused)],
         ),
         Family::counters(
             ("tandem_reports_total", "event"),
             "Reports on tunnels (modes auto and tecc)",
-            [("sent", reports), ("used", used), ("stale", stale), ("malformed", malformed_reports)],
+            [("sent", reports), ("received", received),
+                ("followed", followed), ("stale", stale), ("malformed", malformed_reports)],
         ),
         Family::counter(
             "tandem_log_lines_left_out_total",
@@ -398,7 +401,7 @@ fn of_egress(egress: &ResequencerStats) -> Vec<Family> {
 
 fn of_origin(stats: &Stats) -> Vec<Family> {
     let PepAckStats { used, unknown, forged, foreign, malformed, packets } = stats.pep_acks;
-    let FeedbackStats { sent, used: followed, stale, malformed: malformed_reports } =
+    let FeedbackStats { sent, received, followed, stale, malformed: malformed_reports } =
         stats.feedback;
     vec![
         Family::counter("tandem_file_bytes_total", "Bytes of files sent", stats.file_bytes),
@@ -412,7 +415,8 @@ fn of_origin(stats: &Stats) -> Vec<Family> {
             "Reports on tunnels (modes auto and tecc)",
             [
                 ("sent", sent),
-                ("used", followed),
+                ("received", received),
+                ("followed", followed),
                 ("stale", stale),
                 ("malformed", malformed_reports),
             ],
