@@ -56,7 +56,7 @@ pub(crate) struct OriginSettings {
     root: Option<SiteSource>,
 
     /// Path that the HTTP server of --root answers with a status of 200 to 399 while it works; without it, the server
-    /// works while it accepts connections. It is asked for every two seconds (/readyz and tandem_upstream_up of --admin)
+    /// works while it accepts connections. It is asked for every two seconds, for /readyz and the metrics of --admin
     #[arg(long, value_name = "PATH", env = "TANDEM_UPSTREAM_HEALTH", help_heading = "Site")]
     upstream_health: Option<HealthPath>,
 

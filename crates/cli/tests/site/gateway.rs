@@ -328,3 +328,57 @@ fn operators_see_a_server_that_is_down_and_clients_learn_why() {
     works.send(()).unwrap();
     eventually("the origin is ready", || ready().contains("ready"));
 }
+
+#[test]
+fn what_is_no_request_over_http3_never_reaches_the_server() {
+    let scene = scene();
+    let (address, asked) = upstream::server(|_, body| upstream::ok(&format!("got {}", body.len())));
+    let origin = origin(&scene, &format!("http://{address}"), "");
+    let ask = |lines: &[(&str, &str)], body: &[u8]| {
+        let sent = [headers(lines), data(body)].concat();
+        let seen = ask(&scene, origin.address, sent);
+        let (statuses, ..) = responses(&seen);
+        (statuses.first().copied(), seen.streams[0].1.clone())
+    };
+    let begin = [(":method", "POST"), (":scheme", "https"), (":authority", "a"), (":path", "/")];
+    assert_eq!(ask(&begin, b"hello").0, Some(200), "the table's requests differ in one thing");
+    asked.take();
+    let hidden = "5\r\n\r\nGET /hidden HTTP/1.1\r\nhost: a\r\n\r\n";
+    let (malformed, refused) = ((None, "reset with 270"), |status| (Some(status), "finished"));
+    for (name, value, expected) in [
+        ("transfer-encoding", "chunked", malformed),
+        ("connection", "content-length", malformed),
+        ("upgrade", "websocket", malformed),
+        ("Content-Length", "5", malformed),
+        ("content-length", "6", malformed),
+        ("content-length", "4", malformed),
+        ("content-length", "+5", refused(400)),
+        ("content-length", "5, 6", refused(400)),
+        ("content-length", "-5", refused(400)),
+        ("content-length", "99999999999", refused(413)),
+        ("content-length", hidden, malformed),
+        ("x", hidden, malformed),
+        ("x\r\ny", "z", malformed),
+        ("host", "b", malformed),
+        (":path", "/\r\nx: y", malformed),
+        (":path", "/ HTTP/1.1", malformed),
+        (":path", "http://b/", malformed),
+        (":authority", "a\r\nx: y", malformed),
+        (":authority", "b@a", malformed),
+        (":method", "CONNECT", malformed),
+        (":method", "TRACE", refused(501)),
+        (":method", "GET /hidden HTTP/1.1\r\nx:", malformed),
+    ] {
+        let mut lines = begin.to_vec();
+        match lines.iter_mut().find(|line| line.0 == name) {
+            Some(line) => line.1 = value,
+            None => lines.push((name, value)),
+        }
+        let (status, end) = ask(&lines, b"hello");
+        assert_eq!((status, &*end), expected, "{name}: {value:?}");
+        // A body of another length is cut, so that the server knows that it is not whole.
+        let came = asked.take();
+        assert!(came.is_empty(), "{name}: {value:?}: {came:?}");
+    }
+    assert_eq!(ask(&begin, b"hello").0, Some(200));
+}

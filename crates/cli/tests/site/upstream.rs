@@ -245,6 +245,7 @@ fn a_server_that_fails_costs_its_clients_one_answer() {
         "/cut" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n5\r\nhello\r\n".to_vec(),
         "/two-lengths" => b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello".to_vec(),
         "/switch" => b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec(),
+        "/long" => [ok("five5"), ok("hidden")].concat(),
         "/interim" => [interim(), ok("at last")].concat(),
         "/fold" => b"HTTP/1.1 200 OK\r\nx-a: b\r\n c\r\ncontent-length: 0\r\n\r\n".to_vec(),
         _ => ok("fine"),
@@ -266,6 +267,11 @@ fn a_server_that_fails_costs_its_clients_one_answer() {
     ] {
         let (status, ..) = get(&scene, origin.address, path);
         assert_eq!(status, expected, "{path}");
+    }
+    // What follows an answer is not taken for the answer to another request.
+    for _ in 0..5 {
+        assert_eq!(get(&scene, origin.address, "/long").2, b"five5");
+        assert_eq!(get(&scene, origin.address, "/fine").2, b"fine");
     }
     for path in ["/short", "/cut"] {
         let lines = [

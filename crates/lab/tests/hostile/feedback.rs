@@ -173,7 +173,11 @@ fn field_lines_that_an_origin_cannot_understand_are_ignored_and_counted() {
         let mut bed = origin(ControllerName::Tecc);
         assert_eq!(bed.ask(get_with(lines)).status(), 200, "{lines:?}");
         let seen = bed.stats().feedback;
-        assert_eq!((seen.followed, seen.stale, seen.malformed), (used, stale, malformed), "{lines:?}");
+        assert_eq!(
+            (seen.followed, seen.stale, seen.malformed),
+            (used, stale, malformed),
+            "{lines:?}"
+        );
     }
     let mut bed = origin(ControllerName::Tecc);
     bed.ask(get_with(&[&good]));

@@ -141,9 +141,9 @@ impl Exchanges {
         };
         tell_of_hints(&mut request, exchange, &told);
         let run = async move {
-            let asker = Asker { via: VIA, client, moves: &moves, is_websocket };
+            let from = Asker { via: VIA, client, moves: &moves, is_websocket };
             let result = async {
-                let mut response = upstream.ask(request, &asker).await?;
+                let mut response = upstream.ask(request, &from).await?;
                 let upgrade = (response.status() == StatusCode::SWITCHING_PROTOCOLS)
                     .then(|| hyper::upgrade::on(&mut response));
                 let headers = std::mem::take(response.headers_mut());

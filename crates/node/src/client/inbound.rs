@@ -27,6 +27,7 @@ use crate::{
 const PAYLOADS_PER_TURN: usize = 256;
 
 /// The result of a look at the hops.
+#[expect(clippy::large_enum_variant, reason = "it is returned and taken apart at once")]
 pub(super) enum Inbound {
     Nothing,
     Progress,

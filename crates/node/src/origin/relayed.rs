@@ -369,3 +369,38 @@ impl Site {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_takes_the_last_places() {
+        let limits = Limits { exchanges: 8, websockets: 4, ..Limits::default() };
+        let owner = |address: &str| Prefix::of_household(address.parse().unwrap());
+        let mut relayed = Relayed::default();
+        let mut open = |address, is_websocket| {
+            let owner = owner(address);
+            let mut count = 0;
+            while relayed.has_room(&limits, owner, is_websocket) {
+                let id = (ConnectionId(relayed.next), StreamId(0));
+                let (request, response) = (Upload::Done, Download::Awaited);
+                let (exchange, method) = (ExchangeId(relayed.next), Method::GET);
+                let exchange =
+                    Exchange { id: exchange, method, is_websocket, owner, request, response };
+                relayed.by_request.insert(id, exchange);
+                relayed.next += 1;
+                count += 1;
+            }
+            count
+        };
+        assert_eq!(open("192.0.2.1", false), 4);
+        assert_eq!(open("192.0.2.2", false), 2);
+        assert_eq!(open("2001:db8::1", false), 1);
+        assert_eq!(open("2001:db8::2", false), 0, "it is the same household");
+        assert_eq!(open("192.0.2.3", false), 1);
+        assert_eq!(open("192.0.2.4", false), 0, "all places are taken");
+        assert_eq!(open("192.0.2.1", true), 2, "WebSockets have places of their own");
+        assert_eq!(open("192.0.2.2", true), 1);
+    }
+}

@@ -17,7 +17,8 @@ const SECOND: Duration = Duration::from_secs(1);
 fn admin(role: RoleName, threads: u8) -> Admin {
     let address = "127.0.0.1:0".parse().unwrap();
     let users = (role == RoleName::Proxy).then(Users::default);
-    let behind = Behind { users: users.as_ref(), upstream: (role == RoleName::Origin).then(Arc::default) };
+    let behind =
+        Behind { users: users.as_ref(), upstream: (role == RoleName::Origin).then(Arc::default) };
     Admin::new(Some(&address), role, threads, &Limits::default(), behind).unwrap()
 }
 

@@ -233,8 +233,13 @@ fn of_tcp(stats: &TcpStats) -> Vec<Family> {
 
 fn of_tunnels(stats: &Stats) -> Vec<Family> {
     let BesideStats { sent, received, refused } = stats.beside;
-    let FeedbackStats { sent: reports, received, followed, stale, malformed: malformed_reports } =
-        stats.feedback;
+    let FeedbackStats {
+        sent: reports,
+        received: reports_received,
+        followed,
+        stale,
+        malformed: malformed_reports,
+    } = stats.feedback;
     let tandem_pep::Stats { observed, notices, untold } = stats.pep;
     vec![
         Family::counters(
@@ -250,14 +255,18 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
         Family::counters(
             ("tandem_beside_packets_total", "event"),
             "Packets beside the tunnels' connections (modes forward and uack)",
-            [("sent", sent), ("received", received),
-                ("followed", followed), ("refused", refused)],
+            [("sent", sent), ("received", received), ("refused", refused)],
         ),
         Family::counters(
             ("tandem_reports_total", "event"),
             "Reports on tunnels (modes auto and tecc)",
-            [("sent", reports), ("received", received),
-                ("followed", followed), ("stale", stale), ("malformed", malformed_reports)],
+            [
+                ("sent", reports),
+                ("received", reports_received),
+                ("followed", followed),
+                ("stale", stale),
+                ("malformed", malformed_reports),
+            ],
         ),
         Family::counter(
             "tandem_log_lines_left_out_total",
