@@ -309,6 +309,11 @@ mod tests {
 
     /// A server that does this with each connection, after a request without a body. It ends with the test's process.
     fn server(serve: impl Fn(&mut TcpStream) + Send + 'static) -> Upstream {
+        server_of(move |stream, _| serve(stream))
+    }
+
+    /// The same with the head of the request.
+    fn server_of(serve: impl Fn(&mut TcpStream, &str) + Send + 'static) -> Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
@@ -319,7 +324,7 @@ mod tests {
                     stream.read_exact(&mut byte).unwrap();
                     head.push(byte[0]);
                 }
-                serve(&mut stream);
+                serve(&mut stream, &String::from_utf8(head).unwrap());
             }
         });
         let upstream: Upstream = format!("http://{address}").parse().unwrap();
@@ -374,6 +379,34 @@ mod tests {
                 "{all:?}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_websocket_on_which_nothing_moves_ends() {
+        let upstream = server_of(|stream, head| {
+            let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: "));
+            let accept = websocket::accept(key.unwrap().as_bytes());
+            let switch =
+                "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n";
+            stream
+                .write_all(format!("{switch}sec-websocket-accept: {accept}\r\n\r\n").as_bytes())
+                .unwrap();
+            stream.read_to_end(&mut Vec::new()).ok(); // it is cut
+        });
+        let watch = upstream.watch();
+        let mut exchanges = Exchanges::new(Some(upstream));
+        begin(&mut exchanges, RequestBody::WebSocket);
+        exchanges.perform(UpstreamOutput::More { exchange: EXCHANGE });
+        let mut all = Vec::new();
+        while !matches!(all.last(), Some(UpstreamInput::Failed { .. })) {
+            all.extend(told(&mut exchanges).await);
+        }
+        let [UpstreamInput::Head { head, .. }, UpstreamInput::Failed { error, .. }] = &*all else {
+            panic!("{all:?}")
+        };
+        assert_eq!((head.status, *error), (StatusCode::OK, UpstreamError::Silent));
+        assert_eq!(watch.websockets(), 0);
+        assert_eq!(watch.failed().iter().map(|(_, count)| count).sum::<u64>(), 1);
     }
 
     #[tokio::test]

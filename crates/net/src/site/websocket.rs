@@ -1,5 +1,5 @@
-//! WebSockets of a site with a server behind it: the handshake of RFC 6455 with that server, and the bytes after it. What
-//! travels in the WebSocket is not looked at.
+//! WebSockets of a site with a server behind it: the handshake of RFC 6455 with that server, and the bytes after it.
+//! What travels in the WebSocket is not looked at.
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
@@ -19,8 +19,8 @@ use tokio::{
     time::timeout,
 };
 
-/// The longest time in which no byte moves. Programs that keep a WebSocket open send something every 20 to 60 s, so that
-/// the routers on the path keep their state.
+/// The longest time in which no byte moves. Programs that keep a WebSocket open send something every 20 to 60 s, so
+/// that the routers on the path keep their state.
 pub(super) const IDLE: Duration = Duration::from_secs(5 * 60);
 
 /// The bytes that are read at once. The memory for them is held while a WebSocket is silent.
@@ -39,7 +39,7 @@ pub(super) enum Piece {
 }
 
 /// The value of `Sec-WebSocket-Accept` that proves that a server has understood this key.
-fn accept(key: &[u8]) -> String {
+pub(super) fn accept(key: &[u8]) -> String {
     let sum = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID.as_bytes()].concat());
     BASE64_STANDARD.encode(sum)
 }

@@ -86,7 +86,7 @@ impl Relayed {
     }
 
     /// Whether an owner may begin one more exchange, or one more WebSocket. Who has fewer than are free may, so that
-    /// nobody takes the last ones.
+    /// one household takes half of the places at most, and the next one half of the rest.
     fn has_room(&self, limits: &Limits, owner: Prefix, is_websocket: bool) -> bool {
         let open = || self.by_request.values().filter(|it| it.is_websocket == is_websocket);
         let most = if is_websocket { limits.websockets } else { limits.exchanges };
@@ -117,7 +117,8 @@ impl Site {
         let path = cx.server.connection(id.0).and_then(|connection| connection.path());
         let Some(path) = path else { return }; // the client has gone
         let client = path.client.ip().to_canonical();
-        let expects = head.headers.contains_key(header::EXPECT);
+        let expects = head.headers.get(header::EXPECT);
+        let expects = expects.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let (head, body) = match self.to_pass_on(head) {
             Ok(passed_on) => passed_on,
             Err(status) => return Self::refuse(cx, id, &method, answer::plain(status)),
@@ -375,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_takes_the_last_places() {
+    fn who_comes_later_finds_a_place() {
         let limits = Limits { exchanges: 8, websockets: 4, ..Limits::default() };
         let owner = |address: &str| Prefix::of_household(address.parse().unwrap());
         let mut relayed = Relayed::default();
