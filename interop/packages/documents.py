@@ -40,6 +40,7 @@ OTHER_PAGES = {
     "clients.md": "needs programs of others; interop/run.sh runs them with their profiles",
     "figures.md": "the figures take minutes; the tests of the lab compute them",
     "fleet.md": "needs several machines behind a router; interop/fleet.sh has them",
+    "gateway.md": "needs a web server; interop/nginx.sh has one",
     "lab.md": "experiments without a machine; the lab's own tests run them",
     "monitoring.md": "interop/admin.sh checks what operators see",
     "pep.md": "needs a router and its kernel; interop/pep.sh has one",

@@ -62,6 +62,7 @@ impl Picture<'_> {
         let state = match (now.is_draining, now.is_ready) {
             (true, _) => "draining",
             (false, true) => "ready",
+            _ if now.upstream_is_up == Some(false) => "its HTTP server is down",
             (false, false) => "takes no new connections",
         };
         #[expect(

@@ -102,6 +102,9 @@ fn state(now: &Now) -> Markup {
     let (class, words) = match (now.is_draining, now.is_ready) {
         (true, _) => ("bad", "draining: open flows may go on, new ones are refused"),
         (false, true) => ("good", "ready"),
+        _ if now.upstream_is_up == Some(false) => {
+            ("bad", "the HTTP server behind the site is down")
+        }
         (false, false) => ("bad", "takes no new connections: it starts, or memory is short"),
     };
     #[expect(
