@@ -21,7 +21,7 @@ use plain::Plain;
 use tandem_congestion::{Algorithm, ControllerConfig, ControllerName, Feedback};
 use tandem_transport::{
     Config, Fates, Protection, Sealed, Source, Tag, Transport,
-    seal::{Opener, Sealer, Secret},
+    seal::{ConnectionId, Opener, Sealer, Secret},
 };
 use tandem_units::ByteCount;
 
@@ -158,9 +158,10 @@ fn run<P: Protection>(ends: [P; 2], controller: ControllerName, burst: u64, data
 
 fn sealed() -> [Sealed; 2] {
     let [a, b] = [[1; 32], [2; 32]];
+    let id = ConnectionId::try_from(&b"receiver"[..]).expect("it is short");
     [(a, b), (b, a)].map(|(own, of_peer)| Sealed {
-        sealer: Sealer::new(Secret::new(&own), *b"receiver"),
-        opener: Opener::new(Secret::new(&of_peer)),
+        sealer: Sealer::new(Secret::new(&own), id),
+        opener: Opener::new(Secret::new(&of_peer), id.len()),
     })
 }
 

@@ -4,9 +4,11 @@ use crate::seal::{Exhausted, OpenError, Opener, Sealer};
 
 /// How packets are protected. [`Sealed`] is that of the protocol; tests and fuzzing have one without cryptography.
 ///
-/// A protected packet has [`HEADER_LEN`](crate::seal::HEADER_LEN) bytes more before its payload and
-/// [`TAG_LEN`](crate::seal::TAG_LEN) bytes more after it.
+/// A protected packet has a header before its payload, and [`TAG_LEN`](crate::seal::TAG_LEN) bytes more after it.
 pub trait Protection {
+    /// The length in bytes of the header of what this end sends. It never changes.
+    fn header_len(&self) -> usize;
+
     /// Protects the packet that begins at `start` in `out` and ends with `out`: room for a header, and the payload. The
     /// tag is appended. Numbers only grow.
     ///
@@ -40,6 +42,10 @@ pub struct Sealed {
 }
 
 impl Protection for Sealed {
+    fn header_len(&self) -> usize {
+        self.sealer.header_len()
+    }
+
     fn protect(&mut self, number: u64, start: usize, out: &mut Vec<u8>) -> Result<(), Exhausted> {
         self.sealer.seal_in_place(number, start, out)
     }

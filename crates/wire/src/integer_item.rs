@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use sfv::{Item, Parameters, Parser};
 
-use crate::StrangerText;
+use crate::{ConnectionId, StrangerText};
 
 /// The reason why one of Tandem's own fields is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +69,17 @@ impl Versioned {
     /// Returns a parameter if it is present and a Byte Sequence.
     pub(crate) fn byte_sequence(&self, name: &str) -> Option<&[u8]> {
         self.0.get(name)?.as_byte_sequence()
+    }
+
+    /// Returns the parameter `id`, which must be there and be a connection ID of 8 to 20 bytes. An ID of 8 bytes is
+    /// hard to guess. In a fleet it has as many as a load balancer needs.
+    pub(crate) fn connection_id(&self) -> Result<ConnectionId, FieldError> {
+        const LEN_MIN: usize = 8;
+        let bytes = self.byte_sequence("id").filter(|bytes| bytes.len() >= LEN_MIN);
+        bytes.and_then(|bytes| ConnectionId::try_from(bytes).ok()).ok_or(FieldError::Parameter {
+            name: "id",
+            allowed: "a Byte Sequence of 8 to 20 bytes",
+        })
     }
 }
 

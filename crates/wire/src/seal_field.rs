@@ -4,7 +4,10 @@
 use http::HeaderValue;
 use sfv::{ItemSerializer, key_ref};
 
-use crate::integer_item::{FieldError, VERSION, Versioned};
+use crate::{
+    ConnectionId,
+    integer_item::{FieldError, VERSION, Versioned},
+};
 
 /// Tandem's own header field `tandem-seal` of a request, and of the response that grants it. Its
 /// value is a structured Integer, the version, with parameters ([RFC 9651 §3.3]).
@@ -15,15 +18,12 @@ pub struct SealField {
     /// The parameter `id`: the connection ID at which the sender of the field receives the sealed
     /// packets of the flow. The sender has chosen it unpredictably. `None`: it only sends them, which is
     /// allowed to clients.
-    pub id: Option<[u8; Self::ID_LEN]>,
+    pub id: Option<ConnectionId>,
 }
 
 impl SealField {
     /// The field's name.
     pub const NAME: &str = "tandem-seal";
-
-    /// The length of the connection ID in bytes.
-    pub const ID_LEN: usize = 8;
 
     /// Encodes the field's value.
     #[expect(clippy::missing_panics_doc, reason = "the encoded value is printable ASCII")]
@@ -40,15 +40,11 @@ impl SealField {
     /// # Errors
     ///
     /// The value is not an Integer, has another version, or has an `id` that is no Byte Sequence of
-    /// [`Self::ID_LEN`] bytes.
+    /// 8 to 20 bytes.
     pub fn parse(value: &str) -> Result<Self, FieldError> {
-        let (name, allowed) = ("id", "a Byte Sequence of 8 bytes");
         let field = Versioned::parse(value)?;
-        if !field.has(name) {
-            return Ok(Self { id: None });
-        }
-        let id = field.byte_sequence(name).and_then(|id| id.try_into().ok());
-        Ok(Self { id: Some(id.ok_or(FieldError::Parameter { name, allowed })?) })
+        let id = if field.has("id") { Some(field.connection_id()?) } else { None };
+        Ok(Self { id })
     }
 }
 
@@ -60,7 +56,8 @@ mod tests {
 
     #[test]
     fn fields_parse() {
-        let field = SealField { id: Some([0, 1, 2, 3, 4, 5, 6, 7]) };
+        let id = ConnectionId::try_from(&[0, 1, 2, 3, 4, 5, 6, 7][..]).unwrap();
+        let field = SealField { id: Some(id) };
         for text in ["1;id=:AAECAwQFBgc=:", "1;later=?1;id=:AAECAwQFBgc=:;path=4"] {
             assert_eq!(SealField::parse(text), Ok(field), "{text}");
         }
@@ -79,9 +76,10 @@ mod tests {
             "1;id=\"AAECAwQFBgc=\"",
             "1;id=::",
             "1;id=:AAECAwQFBg==:",
-            "1;id=:AAECAwQFBgcI:",
+            "1;id=:AAECAwQFBgcICQoLDA0ODxAREhMU:",
         ] {
-            let error = FieldError::Parameter { name: "id", allowed: "a Byte Sequence of 8 bytes" };
+            let allowed = "a Byte Sequence of 8 to 20 bytes";
+            let error = FieldError::Parameter { name: "id", allowed };
             assert_eq!(SealField::parse(text), Err(error), "{text}");
         }
         for version in [-1, 0, 2] {
@@ -98,8 +96,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_encoded_field_parses_to_itself(id: [u8; SealField::ID_LEN]) {
-            let field = SealField { id: Some(id) };
+        fn an_encoded_field_parses_to_itself(id in prop::collection::vec(any::<u8>(), 8..=20)) {
+            let field = SealField { id: Some(ConnectionId::try_from(&id[..]).unwrap()) };
             let value = field.encode();
             prop_assert_eq!(SealField::parse(value.to_str().unwrap()), Ok(field));
         }

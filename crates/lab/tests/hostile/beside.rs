@@ -428,7 +428,8 @@ impl Sealing {
 
     pub(crate) fn new() -> Self {
         let mut bed = proxy();
-        let request = SealField { id: Some(Self::OWN_ID) }.encode();
+        let own = ConnectionId::try_from(&Self::OWN_ID[..]).unwrap();
+        let request = SealField { id: Some(own) }.encode();
         let (stream, field) = ask_with(&mut bed, SealField::NAME, request.to_str().unwrap());
         let id = SealField::parse(&field).unwrap().id.unwrap();
         let peer = bed.peer();
@@ -437,7 +438,8 @@ impl Sealing {
             Ok::<_, ()>(())
         });
         let Secrets { to_proxy, to_client } = secrets.unwrap();
-        Self { bed, stream, sealer: Sealer::new(to_proxy, id), opener: Opener::new(to_client) }
+        let opener = Opener::new(to_client, own.len());
+        Self { bed, stream, sealer: Sealer::new(to_proxy, id), opener }
     }
 
     pub(crate) fn sealed(&mut self, payload: &[u8]) -> Vec<u8> {

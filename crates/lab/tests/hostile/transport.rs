@@ -7,7 +7,7 @@ use noq_proto::Dir;
 use tandem_lab::{Handle, LinkConfig};
 use tandem_node::{
     Proxy,
-    seal::{HEADER_LEN, Opener, Sealer, Secrets},
+    seal::{ConnectionId, Opener, Sealer, Secrets},
 };
 use tandem_wire::{Code, TransportField, VarInt};
 
@@ -43,21 +43,22 @@ struct Sealed {
 impl Sealed {
     fn new() -> Self {
         let mut bed = proxy();
-        let request = TransportField { id: OWN_ID }.encode();
+        let own = ConnectionId::try_from(&OWN_ID[..]).unwrap();
+        let request = TransportField { id: own, reset: None }.encode();
         let (stream, field) = ask_with(&mut bed, TransportField::NAME, request.to_str().unwrap());
-        let TransportField { id } = TransportField::parse(&field).unwrap();
+        let TransportField { id, .. } = TransportField::parse(&field).unwrap();
         let peer = bed.peer();
         let secrets = Secrets::export_for_transport(|out, label, context| {
             peer.export(out, label, context);
             Ok::<_, ()>(())
         });
         let Secrets { to_proxy, to_client } = secrets.unwrap();
-        let (sealer, opener) = (Sealer::new(to_proxy, id), Opener::new(to_client));
+        let (sealer, opener) = (Sealer::new(to_proxy, id), Opener::new(to_client, own.len()));
         Self { bed, stream, sealer, opener, number: 0, numbers: Vec::new() }
     }
 
     fn sealed(&mut self, frames: &[u8]) -> Vec<u8> {
-        let mut packet = vec![0; HEADER_LEN];
+        let mut packet = vec![0; self.sealer.header_len()];
         packet.extend_from_slice(frames);
         self.sealer.seal_in_place(self.number, 0, &mut packet).unwrap();
         self.number += 1;

@@ -20,8 +20,7 @@ use crate::{
 
 /// A machine with this number, and what it knows of the other one, whose number is 1 or 0.
 fn machine(scenario: &Scenario, number: u8) -> (Proxy, Neighbours) {
-    // They have 8 bytes, as those of the sealed transport.
-    let ids = RoutableIds::new(0, 1, 5, None).unwrap();
+    let ids = RoutableIds::new(0, 1, 8, None).unwrap();
     let generation = Generation { ids, secret: FleetSecret([9; 32]) };
     let neighbours = Neighbours::new([(vec![1 - number], "10.0.0.77:443".parse().unwrap())]);
     let fleet = Fleet::new(vec![number], vec![generation]).unwrap();

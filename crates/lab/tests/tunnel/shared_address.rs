@@ -34,8 +34,6 @@ struct Arrangement {
     owner: fn(&[u8]) -> Option<usize>,
     /// Which nodes get new connections.
     new: Range<usize>,
-    /// Whether connection IDs have 8 bytes, as those of the sealed transport.
-    has_short_ids: bool,
 }
 
 fn steered(index: u8, nodes: u8, turn: Turn, transport: Transport) -> Transport {
@@ -52,9 +50,8 @@ fn shared() -> Transport {
     Transport { other_process, ..alone() }
 }
 
-/// The connection IDs have three bytes more than the nonce.
-fn machine(server_id: u8, nonce: usize) -> Transport {
-    let ids = RoutableIds::new(0, 1, nonce, None).unwrap();
+fn machine(server_id: u8) -> Transport {
+    let ids = RoutableIds::new(0, 1, 8, None).unwrap();
     let generation = Generation { ids, secret: FleetSecret([9; 32]) };
     let fleet = Fleet::new(vec![server_id], vec![generation]).unwrap();
     let other = (vec![1 - server_id], "10.0.0.77:443".parse().unwrap());
@@ -72,7 +69,7 @@ fn byte(packet: &[u8], at: usize) -> Option<usize> {
     packet.get(id_at + at).copied().map(usize::from)
 }
 
-fn arrangements() -> [Arrangement; 5] {
+fn arrangements() -> [Arrangement; 4] {
     let thread = |index| steered(index, 2, Turn::First, alone());
     let process = |turn| steered(0, 1, turn, shared());
     let takes_over = |index, turn| steered(index, 2, turn, shared());
@@ -82,14 +79,12 @@ fn arrangements() -> [Arrangement; 5] {
             nodes: vec![thread(0), thread(1)],
             owner: |packet| byte(packet, 0).map(|it| it % 2),
             new: 0..2,
-            has_short_ids: true,
         },
         Arrangement {
             what: "a process that takes over",
             nodes: vec![process(Turn::First), process(Turn::Second)],
             owner: |packet| byte(packet, 0).map(|it| it % 2),
             new: 1..2,
-            has_short_ids: true,
         },
         Arrangement {
             what: "a process with two threads, from which another takes over",
@@ -101,21 +96,12 @@ fn arrangements() -> [Arrangement; 5] {
             ],
             owner: |packet| byte(packet, 0).map(|it| it % 4),
             new: 0..2,
-            has_short_ids: true,
         },
         Arrangement {
             what: "two machines",
-            nodes: vec![machine(0, 5), machine(1, 5)],
+            nodes: vec![machine(0), machine(1)],
             owner: |packet| byte(packet, 1),
             new: 0..2,
-            has_short_ids: true,
-        },
-        Arrangement {
-            what: "two machines with long IDs",
-            nodes: vec![machine(0, 8), machine(1, 8)],
-            owner: |packet| byte(packet, 1),
-            new: 0..2,
-            has_short_ids: false,
         },
     ]
 }
@@ -227,8 +213,7 @@ fn a_node_that_gets_the_packets_of_others_ends_no_tunnel() {
                 let report = shared.finish();
                 let (strays, what) = (shared.strays(), &shared.what);
                 assert_eq!(shared.lost(), 0, "{what}");
-                let expected = if arrangement.has_short_ids { datagrams[0] } else { Quic };
-                assert_eq!(report.connections[0].datagrams, expected, "{what}");
+                assert_eq!(report.connections[0].datagrams, datagrams[0], "{what}");
                 assert!(strays > 20, "{what}: {strays} packets went astray");
             }
         }
@@ -253,7 +238,6 @@ fn processes(threads: u8) -> (Arrangement, [OtherProcess; 2]) {
             _ => |packet| byte(packet, 0).map(|it| it % 4),
         },
         new: 0..threads.into(),
-        has_short_ids: true,
     };
     (arrangement, others)
 }

@@ -14,7 +14,7 @@ use tandem_wire::{
 };
 
 use super::{
-    Batch, FORWARDING, LongHeader, Outbox, SEAL,
+    Batch, FORWARDING, LongHeader, Outbox, SEAL, VIRTUAL_LEN_MIN,
     ids::PrefixFreeMap,
     registry::{End, KnownTarget, Registry, Violation, Virtual},
 };
@@ -68,7 +68,7 @@ pub(crate) enum Offer {
     Nothing,
     Forward(ScrambleKey),
     /// With the ID at which this client receives sealed packets.
-    Seal(Option<[u8; SealField::ID_LEN]>),
+    Seal(Option<ConnectionId>),
 }
 
 #[derive(Debug)]
@@ -179,7 +179,8 @@ impl Beside {
                 Offer::Forward(key)
             }
             Wish::Seal { both_ways } => {
-                let id = both_ways.then(|| self.random.random());
+                let id = both_ways.then(|| self.random.random::<[u8; VIRTUAL_LEN_MIN]>());
+                let id = id.and_then(|bytes| ConnectionId::try_from(&bytes[..]).ok());
                 headers.insert(SEAL, SealField { id }.encode());
                 Offer::Seal(id)
             }
@@ -206,9 +207,8 @@ impl Beside {
             })),
             Offer::Seal(id) => {
                 let Some(Secrets { to_proxy, to_client }) = secrets() else { return };
-                let id = id.and_then(|id| ConnectionId::try_from(&id[..]).ok());
                 let id = id.filter(|&id| self.ids.insert(id, stream));
-                let opener = id.map(|_| Opener::new(to_client));
+                let opener = id.map(|id| Opener::new(to_client, id.len()));
                 let secrets = Some(to_proxy);
                 BesideFlow::Seal(Box::new(SealedFlow { secrets, id, sealer: None, opener }))
             }
@@ -347,7 +347,7 @@ impl Beside {
             None => false,
             Some(BesideFlow::Forward(flow)) => flow.send(payload, outbox),
             Some(BesideFlow::Seal(flow)) => match &mut flow.sealer {
-                Some(sealer) if payload.len() + Sealer::OVERHEAD <= size_max => {
+                Some(sealer) if payload.len() + sealer.overhead() <= size_max => {
                     outbox.add((), |out| sealer.seal(payload, out).ok()).is_some()
                 }
                 _ => false,

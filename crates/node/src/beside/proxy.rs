@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use http::HeaderMap;
 use rand::Rng;
 use tandem_wire::{
-    CidCapsule, ConnectionId, ForwardingRequest, PortSharing, SealField, StrangerText,
+    CidCapsule, ConnectionId, ForwardingRequest, PortSharing, ResetToken, SealField, StrangerText,
     TransportField,
 };
 use tracing::debug;
@@ -25,8 +25,7 @@ use crate::{
     fields::{TRANSPORT, only_line},
     node::SocketId,
     quic::{
-        self, ConnectionId as Connection, ConnectionIds, Generator, ResetKeys, SealedId, StreamId,
-        Transport,
+        self, ConnectionId as Connection, ConnectionIds, Generator, ResetKeys, StreamId, Transport,
     },
     seal::{Opener, Sealer, Secrets},
     stats::BesideStats,
@@ -43,8 +42,8 @@ pub(crate) type Way = (SocketId, SocketAddr);
 pub(crate) struct Asked {
     forwarding: Option<ForwardingRequest>,
     seal: Option<SealField>,
-    /// The ID at which the client receives the packets of a sealed transport.
-    pub(crate) sealed: Option<SealedId>,
+    /// What the client says of a sealed transport.
+    pub(crate) sealed: Option<TransportField>,
     /// Whether the client speaks of sharing the target's port.
     names_port_sharing: bool,
 }
@@ -162,7 +161,7 @@ impl Asked {
             None => {}
             Some(Err(error)) => ignore(TransportField::NAME, error),
             Some(Ok(line)) => match TransportField::parse(&line) {
-                Ok(field) => asked.sealed = Some(field.id),
+                Ok(field) => asked.sealed = Some(field),
                 Err(error) => ignore(TransportField::NAME, error.to_string().into()),
             },
         }
@@ -208,20 +207,23 @@ impl BesideFlows {
             let kind = PacketKind::Forward(Box::new(mapping));
             self.flows.insert(id, MappedFlow { moves, order: InOrder::default(), kind });
         } else if let Some(SealField { id: receiver }) = asked.seal
-            // A load balancer could not route IDs of this length.
-            && self.choice.len() <= VIRTUAL_LEN_MIN
             && let Some(Secrets { to_proxy, to_client }) = secrets()
         {
             let choice = (&mut self.random, &self.choice);
             let own = new_id(&mut self.ids, choice, (VIRTUAL_LEN_MIN, id));
-            headers.insert(SEAL, SealField { id: own.first_chunk().copied() }.encode());
+            headers.insert(SEAL, SealField { id: Some(own) }.encode());
             let kind = PacketKind::Seal(Box::new(Sealed {
                 sealer: receiver.map(|receiver| Sealer::new(to_client, receiver)),
-                opener: Opener::new(to_proxy),
+                opener: Opener::new(to_proxy, own.len()),
                 id: own,
             }));
             self.flows.insert(id, MappedFlow { moves, order: InOrder::default(), kind });
         }
+    }
+
+    /// The token of a stateless reset for an ID of ours.
+    pub(crate) fn reset_token(&self, id: &ConnectionId) -> Option<ResetToken> {
+        self.reset.as_ref()?.token(id)
     }
 
     /// Handles a capsule about connection IDs from a client. Returns the answers.
@@ -344,7 +346,7 @@ impl BesideFlows {
             PacketKind::Seal(flow) => flow
                 .sealer
                 .as_mut()
-                .filter(|_| payload.len() + Sealer::OVERHEAD <= size_max)
+                .filter(|sealer| payload.len() + sealer.overhead() <= size_max)
                 .filter(|_| order.is_beside(now, waits))
                 .and_then(|sealer| outbox.add(to, |out| sealer.seal(payload, out).ok())),
         };

@@ -21,7 +21,10 @@ use super::{
     AckPolicy, ConnectionIds, Fleet, Heaviest, OtherProcess, Peps, QlogFiles, ResetKeys, Returning,
     Steering, connection_ids::EngineIds, demux::VERSION,
 };
-use crate::{limits::Limits, seal::Sealer};
+use crate::{
+    limits::Limits,
+    seal::{TAG_LEN, header_len},
+};
 
 /// The ALPN protocol ID of HTTP/3 (RFC 9114 §3.1).
 const ALPN_H3: &[u8] = b"h3";
@@ -314,9 +317,9 @@ impl Mtu {
     /// four of them. They pass wherever IPv4 packets of 1412 bytes or IPv6 packets of 1432 bytes do.
     pub const CHAIN_START: u16 = 1384;
 
-    /// The size of a sealed packet with a payload of 1280 bytes.
+    /// The size of a sealed packet with a payload of 1280 bytes and a connection ID of 8 bytes.
     #[expect(clippy::cast_possible_truncation, reason = "29 bytes")]
-    const SEALED_1280: u16 = 1280 + Sealer::OVERHEAD as u16;
+    const SEALED_1280: u16 = 1280 + (header_len(8) + TAG_LEN) as u16;
 
     /// What a tunnel that does not repair adds to a packet, in bytes.
     const HOP: u16 = 40;

@@ -260,6 +260,9 @@ impl Endpoint {
         if !self.demux.is_for_engine(&payload) {
             return None;
         }
+        if self.client.is_some() && self.is_sealed_reset(now, remote, &payload) {
+            return None;
+        }
         if let Some(larger) = &mut self.larger_initials {
             larger.on_received(&payload);
         }
@@ -338,9 +341,8 @@ impl Endpoint {
         peer: Peer,
     ) -> ConnectionId {
         let id = ConnectionId(self.next_id);
-        if connection.hooks.control.is_some()
-            && let Some(chosen) = self.sealed_ids.choose(id)
-        {
+        if connection.hooks.control.is_some() {
+            let chosen = self.sealed_ids.choose(id);
             connection.offer_sealed(chosen, self.acks, (self.marks_ecn, self.mtu.least));
         }
         self.next_id += self.id_step;

@@ -60,7 +60,6 @@ pub(crate) use qlog::Place;
 pub use qlog::QlogFiles;
 pub(crate) use receiver::Read;
 pub use returning::Returning;
-pub(crate) use sealed::SealedId;
 pub use steering::{OtherProcess, Steering, Turn};
 pub use tandem_wire::VersionProbe;
 

@@ -17,7 +17,7 @@ use tandem_transport::{
     seal::{Opener, Sealer, Secrets},
 };
 use tandem_units::Rate;
-use tandem_wire::TransportField;
+use tandem_wire::{ResetToken, TransportField};
 
 pub(super) use self::ids::SealedIds;
 use self::owner::Owner;
@@ -28,7 +28,7 @@ use super::{
 use crate::{node::Ecn, spare, stats::Traffic};
 
 /// The connection ID at which an end receives the packets of its sealed transport.
-pub(crate) type SealedId = [u8; TransportField::ID_LEN];
+pub(crate) type SealedId = tandem_wire::ConnectionId;
 
 /// The most packets in one system call.
 const SEGMENTS_MAX: usize = 16;
@@ -73,6 +73,8 @@ struct Running {
     /// Whether datagrams leave in it. A server waits for the first packet of its client, which shows that the client
     /// has got the grant.
     is_used: bool,
+    /// The stateless reset token of the peer's ID. Only servers have some.
+    reset: Option<ResetToken>,
     /// When the client lets the connection send something.
     next_beat: Option<Instant>,
     /// When the connection sends a PING behind stream data that it has sent.
@@ -99,7 +101,7 @@ pub(super) enum SealedArrival {
 /// What a transport starts with.
 pub(super) struct Start<'a> {
     pub(super) now: Instant,
-    pub(super) peer_id: SealedId,
+    pub(super) peer: TransportField,
     pub(super) secrets: Secrets,
     pub(super) control: &'a Control,
     pub(super) packet_size: u16,
@@ -133,7 +135,7 @@ impl SealedTransport {
 
     /// Starts the transport, on which the ends have agreed.
     pub(super) fn start(&mut self, start: Start<'_>) {
-        let Start { now, peer_id, secrets, control, packet_size, rtt, layer, log } = start;
+        let Start { now, peer, secrets, control, packet_size, rtt, layer, log } = start;
         let Secrets { to_proxy, to_client } = secrets;
         let (own, peers) =
             if self.is_client { (to_proxy, to_client) } else { (to_client, to_proxy) };
@@ -148,7 +150,8 @@ impl SealedTransport {
                 .map(|AckPolicy { delay, threshold }| AckWait { share: delay, threshold }),
             seed: self.seed,
         };
-        let protection = Sealed { sealer: Sealer::new(own, peer_id), opener: Opener::new(peers) };
+        let opener = Opener::new(peers, self.id.len());
+        let protection = Sealed { sealer: Sealer::new(own, peer.id), opener };
         let mut transport = Transport::new(config, protection, control.for_sealed(), now);
         if self.is_client {
             // It shows the server that the client has got the grant.
@@ -161,12 +164,18 @@ impl SealedTransport {
             arrived: VecDeque::new(),
             arrived_bytes: 0,
             is_used: self.is_client,
+            reset: peer.reset.filter(|_| self.is_client),
             next_beat: None,
             next_trailer: None,
             unvalidated: None,
             probe_timeouts: 0,
             has_heard: true,
         }));
+    }
+
+    /// Whether a packet with these last bytes says that the peer has forgotten the connection.
+    pub(super) fn is_reset_by(&self, token: &ResetToken) -> bool {
+        self.running.as_ref().is_some_and(|running| running.reset.as_ref() == Some(token))
     }
 
     /// Whether datagrams leave in it now.

@@ -16,9 +16,7 @@ use plain::Plain;
 use tandem_congestion::{Algorithm, ControllerConfig, ControllerName, Feedback};
 use tandem_units::{ByteCount, Ratio};
 
-use crate::{
-    AckWait, Config, DropCause, Ecn, Protection, Transport, script::Reader, seal::HEADER_LEN,
-};
+use crate::{AckWait, Config, DropCause, Ecn, Protection, Transport, script::Reader};
 
 /// The largest number of steps of one run.
 const STEPS_MAX: usize = 500;
@@ -150,7 +148,7 @@ impl Run {
     }
 
     fn receive(&mut self, payload: &[u8], reader: &mut Reader<'_>) {
-        let mut packet = vec![0; HEADER_LEN];
+        let mut packet = vec![0; Plain::HEADER_LEN];
         packet.extend_from_slice(payload);
         Plain::new().protect(self.number, 0, &mut packet).expect("there are numbers");
         self.number += 1;

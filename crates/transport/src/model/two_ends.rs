@@ -19,7 +19,10 @@ use super::{
 use crate::{
     Config, DropCause, Ecn, Sealed, Transport,
     script::Reader,
-    seal::{HEADER_LEN, TAG_LEN, model::both_ends},
+    seal::{
+        TAG_LEN,
+        model::{HEADER_LEN, both_ends},
+    },
 };
 
 /// The largest number of steps of one run.

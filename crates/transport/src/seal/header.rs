@@ -2,7 +2,7 @@
 
 use ring::aead::quic;
 
-use super::{HEADER_LEN, ID_LEN, PACKET_NUMBER_LEN, PACKET_NUMBER_MAX, TAG_LEN};
+use super::{PACKET_NUMBER_LEN, PACKET_NUMBER_MAX, TAG_LEN};
 
 /// The bits of the first byte that are never masked: a short header (0x80 is clear) and QUIC's
 /// fixed bit ([RFC 9000 §17.3.1]).
@@ -27,23 +27,21 @@ const _: () = assert!(PACKET_NUMBER_LEN_BITS as usize == PACKET_NUMBER_LEN - 1);
 /// alone has as many.
 const SAMPLE_LEN: usize = TAG_LEN;
 
-/// The place of the packet number in the header.
-const PACKET_NUMBER_START: usize = 1 + ID_LEN;
-
 /// How many packet numbers look alike on the wire.
 const TRUNCATED_NUMBERS: u64 = 1 << (8 * PACKET_NUMBER_LEN);
 
-/// The header of a packet.
-pub(super) type SealedHeader = [u8; HEADER_LEN];
-
-/// Returns the unprotected header of a packet.
-pub(super) fn encode(id: [u8; ID_LEN], number: u64, generation: u64) -> SealedHeader {
+/// Writes the unprotected header of a packet. `header` has the length of a header with this ID. `None`: it has not.
+pub(super) fn encode(header: &mut [u8], id: &[u8], number: u64, generation: u64) -> Option<()> {
     let [.., a, b, c, d] = number.to_be_bytes();
-    let mut header = [0; HEADER_LEN];
-    header[0] = first_byte(generation);
-    header[1..=ID_LEN].copy_from_slice(&id);
-    header[PACKET_NUMBER_START..].copy_from_slice(&[a, b, c, d]);
-    header
+    let (first, rest) = header.split_first_mut()?;
+    let (place, truncated) = rest.split_last_chunk_mut()?;
+    if place.len() != id.len() {
+        return None;
+    }
+    *first = first_byte(generation);
+    place.copy_from_slice(id);
+    *truncated = [a, b, c, d];
+    Some(())
 }
 
 /// Returns the unprotected first byte of every packet of a generation. The spin bit and the reserved
@@ -53,13 +51,12 @@ pub(super) const fn first_byte(generation: u64) -> u8 {
     FIXED_BIT | key_phase | PACKET_NUMBER_LEN_BITS
 }
 
-/// Returns the packet number of an unprotected header. `expected` is the number of the packet that
+/// Returns the packet number whose last bytes are in a header. `expected` is the number of the packet that
 /// follows the highest one. Source: [RFC 9000 A.3].
 ///
 /// [RFC 9000 A.3]: https://www.rfc-editor.org/rfc/rfc9000#section-a.3
-pub(super) const fn packet_number(header: &SealedHeader, expected: u64) -> u64 {
-    let [.., a, b, c, d] = *header;
-    let truncated = u32::from_be_bytes([a, b, c, d]) as u64;
+pub(super) const fn packet_number(truncated: [u8; PACKET_NUMBER_LEN], expected: u64) -> u64 {
+    let truncated = u32::from_be_bytes(truncated) as u64;
     // Nothing follows the largest number.
     let expected = if expected > PACKET_NUMBER_MAX { PACKET_NUMBER_MAX } else { expected };
     let candidate = (expected & !(TRUNCATED_NUMBERS - 1)) | truncated;
@@ -85,20 +82,22 @@ impl HeaderProtection {
         Self(key)
     }
 
-    /// Protects the header of a packet, or removes its protection: the mask is the same. Returns
-    /// the header and the ciphertext with its tag, or `None` if the packet is too short.
+    /// Protects the header of a packet, which has this length, or removes its protection: the mask is the same.
+    /// Returns the header and the ciphertext with its tag, or `None` if the packet is too short.
     pub(super) fn toggle<'a>(
         &self,
         packet: &'a mut [u8],
-    ) -> Option<(&'a mut SealedHeader, &'a mut [u8])> {
-        let (header, sealed) = packet.split_first_chunk_mut::<HEADER_LEN>()?;
+        header_len: usize,
+    ) -> Option<(&'a mut [u8], &'a mut [u8])> {
+        let (header, sealed) = packet.split_at_mut_checked(header_len)?;
         // The sample starts 4 bytes after the start of the packet number (RFC 9001 §5.4.2), which
         // is where the packet number ends.
         let sample = sealed.first_chunk::<SAMPLE_LEN>()?;
         let mask = self.0.new_mask(sample).expect("the sample has the length of a block");
         let [mask_of_first, mask_of_number @ ..] = mask;
-        header[0] ^= mask_of_first & MASKED_BITS;
-        for (byte, mask) in header[PACKET_NUMBER_START..].iter_mut().zip(mask_of_number) {
+        *header.first_mut()? ^= mask_of_first & MASKED_BITS;
+        let number = header.last_chunk_mut::<PACKET_NUMBER_LEN>()?;
+        for (byte, mask) in number.iter_mut().zip(mask_of_number) {
             *byte ^= mask;
         }
         Some((header, sealed))
@@ -112,7 +111,20 @@ mod tests {
     use super::*;
 
     fn reconstructed(number: u64, expected: u64) -> u64 {
-        packet_number(&encode([0; ID_LEN], number, 0), expected)
+        let mut header = [0; 13];
+        encode(&mut header, &[7; 8], number, 0).unwrap();
+        packet_number(*header.last_chunk().unwrap(), expected)
+    }
+
+    #[test]
+    fn a_header_has_the_id_of_the_receiver_whatever_its_length() {
+        for len in [0, 8, 12, 20] {
+            let id = vec![9; len];
+            let mut header = vec![0; 1 + len + PACKET_NUMBER_LEN];
+            encode(&mut header, &id, 0x0102_0304_0506, 1).unwrap();
+            assert_eq!(header, [&[0x47], &id[..], &[3, 4, 5, 6]].concat(), "{len} bytes");
+            assert_eq!(encode(&mut header, &[9; 5], 0, 0), None, "{len} bytes");
+        }
     }
 
     #[test]

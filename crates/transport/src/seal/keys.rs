@@ -9,7 +9,7 @@ use ring::{
 };
 use tandem_wire::VarInt;
 
-use super::header::{HeaderProtection, SealedHeader};
+use super::header::HeaderProtection;
 
 /// The length of a secret in bytes: that of the output of SHA-256.
 const SECRET_LEN: usize = 32;
@@ -186,7 +186,7 @@ impl PacketKeys {
     }
 
     /// Encrypts a payload in place and returns its tag. The caller uses each number once.
-    pub(super) fn seal(&self, number: u64, header: &SealedHeader, payload: &mut [u8]) -> Tag {
+    pub(super) fn seal(&self, number: u64, header: &[u8], payload: &mut [u8]) -> Tag {
         let sealed =
             self.key.seal_in_place_separate_tag(self.nonce(number), Aad::from(header), payload);
         sealed.expect("a UDP payload is far below the bound of AES-GCM")
@@ -194,7 +194,7 @@ impl PacketKeys {
 
     /// Decrypts a ciphertext with its tag in place. Returns whether it is authentic; if not, the
     /// bytes are unspecified.
-    pub(super) fn open(&self, number: u64, header: &SealedHeader, sealed: &mut [u8]) -> bool {
+    pub(super) fn open(&self, number: u64, header: &[u8], sealed: &mut [u8]) -> bool {
         self.key.open_in_place(self.nonce(number), Aad::from(header), sealed).is_ok()
     }
 

@@ -23,8 +23,6 @@ mod tests;
 
 use std::num::NonZeroU64;
 
-use tandem_wire::SealField;
-
 use self::replay::ReplayWindow;
 
 pub use self::{
@@ -32,18 +30,18 @@ pub use self::{
     opener::{OpenError, Opener},
     sealer::{Exhausted, Sealer},
 };
-
-/// The length of the receiver's connection ID in bytes.
-pub const ID_LEN: usize = SealField::ID_LEN;
+pub use tandem_wire::ConnectionId;
 
 /// The largest packet number. Source: [RFC 9000 §12.3].
 ///
 /// [RFC 9000 §12.3]: https://www.rfc-editor.org/rfc/rfc9000#section-12.3
 pub const PACKET_NUMBER_MAX: u64 = (1 << 62) - 1;
 
-/// The length of a packet before its ciphertext: the first byte, the connection ID and the packet
-/// number.
-pub const HEADER_LEN: usize = 1 + ID_LEN + PACKET_NUMBER_LEN;
+/// The length of a packet before its ciphertext: the first byte, the receiver's connection ID, of these
+/// bytes, and the packet number.
+pub const fn header_len(id_len: usize) -> usize {
+    1 + id_len + PACKET_NUMBER_LEN
+}
 
 /// The length of every packet number in bytes.
 const PACKET_NUMBER_LEN: usize = 4;

@@ -8,8 +8,8 @@
 use std::{collections::BTreeSet, num::NonZeroU64};
 
 use super::{
-    HEADER_LEN, ID_LEN, OpenError, Opener, PACKET_NUMBER_MAX, Schedule, Sealer, Secret,
-    keys::PacketKeys, replay::ReplayWindow,
+    ConnectionId, OpenError, Opener, PACKET_NUMBER_MAX, Schedule, Sealer, Secret, TAG_LEN,
+    header_len, keys::PacketKeys, replay::ReplayWindow,
 };
 use crate::{Sealed, script::Reader};
 
@@ -21,6 +21,15 @@ const PACKETS_MAX: u64 = 10_000;
 
 /// The largest number of packets that are on their way at the same time.
 const IN_FLIGHT_MAX: usize = 64;
+
+/// The length of all connection IDs.
+const ID_LEN: usize = 8;
+
+/// The length of the packets' headers.
+pub(crate) const HEADER_LEN: usize = header_len(ID_LEN);
+
+/// How many bytes a packet has more than its payload.
+const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
 
 /// The length of the longest payload and one.
 const PAYLOAD_END: usize = 1501;
@@ -61,6 +70,10 @@ struct SealRun {
     in_flight: Vec<SealedPacket>,
 }
 
+fn id(bytes: &[u8]) -> ConnectionId {
+    ConnectionId::try_from(bytes).expect("it is short")
+}
+
 /// Drives two flows as the input says.
 ///
 /// # Panics
@@ -82,23 +95,27 @@ pub(crate) fn both_ends(update_interval: NonZeroU64) -> [Sealed; 2] {
     let late_max = ReplayWindow::LEN.min(update_interval.get() / 10);
     let schedule = Schedule { update_interval, late_max, ..Schedule::PROTOCOL };
     [(1, 2), (2, 1)].map(|(own, peer)| Sealed {
-        sealer: Sealer::with_schedule(Secret::new(&[own; 32]), [peer; ID_LEN], schedule),
-        opener: Opener::with_schedule(Secret::new(&[peer; 32]), schedule),
+        sealer: Sealer::with_schedule(Secret::new(&[own; 32]), id(&[peer; ID_LEN]), schedule),
+        opener: Opener::with_schedule(Secret::new(&[peer; 32]), ID_LEN, schedule),
     })
 }
 
 /// An opener that ends after this number of packets that are not authentic.
 #[cfg(test)]
 pub(crate) fn opener_with_failures(failures_max: u64) -> Opener {
-    Opener::with_schedule(Secret::new(&[2; 32]), Schedule { failures_max, ..Schedule::PROTOCOL })
+    Opener::with_schedule(
+        Secret::new(&[2; 32]),
+        ID_LEN,
+        Schedule { failures_max, ..Schedule::PROTOCOL },
+    )
 }
 
 impl SealedDirection {
-    fn new(secret: u8, id: [u8; ID_LEN], schedule: Schedule) -> Self {
+    fn new(secret: u8, id: ConnectionId, schedule: Schedule) -> Self {
         let secret = || Secret::new(&[secret; 32]);
         Self {
             sealer: Sealer::with_schedule(secret(), id, schedule),
-            opener: Opener::with_schedule(secret(), schedule),
+            opener: Opener::with_schedule(secret(), id.len(), schedule),
             schedule,
             next_sealed: schedule.first_number,
             accepted: BTreeSet::new(),
@@ -117,7 +134,7 @@ impl SealedDirection {
             return None;
         }
         assert!(number <= PACKET_NUMBER_MAX);
-        assert_eq!(out.len(), payload.len() + Sealer::OVERHEAD);
+        assert_eq!(out.len(), payload.len() + OVERHEAD);
         self.next_sealed += 1;
         Some((number, out))
     }
@@ -183,7 +200,7 @@ impl SealedDirection {
     fn refuse(&mut self, mut packet: Vec<u8>) {
         let expected = if self.failures >= self.schedule.failures_max {
             OpenError::Over
-        } else if packet.len() < Sealer::OVERHEAD {
+        } else if packet.len() < OVERHEAD {
             OpenError::TooShort
         } else {
             self.failures += 1;
@@ -211,9 +228,9 @@ impl SealRun {
             late_max,
             failures_max: reader.choose(&[Schedule::PROTOCOL.failures_max, 3]),
         };
-        let id_of_second = reader.choose(&[[1; ID_LEN], [2; ID_LEN]]);
+        let id_of_second = id(reader.choose(&[&[1; ID_LEN][..], &[2; ID_LEN]]));
         let flows = [
-            SealedDirection::new(1, [1; ID_LEN], schedule),
+            SealedDirection::new(1, id(&[1; ID_LEN]), schedule),
             SealedDirection::new(2, id_of_second, schedule),
         ];
         Self { flows, in_flight: Vec::new() }

@@ -1,8 +1,9 @@
 use std::{fmt, mem, ops::Range};
 
 use super::{
-    HEADER_LEN, Schedule, TAG_LEN,
+    Schedule, TAG_LEN,
     header::{self, HeaderProtection},
+    header_len,
     keys::{Generations, PacketKeys, Secret},
     replay::{ReplayRefusal, ReplayWindow},
 };
@@ -18,6 +19,7 @@ pub struct Opener {
     /// How many packets were not authentic.
     failures: u64,
     schedule: Schedule,
+    header_len: usize,
 }
 
 /// The keys of two generations: of the present one, and of the one before as long as packets of that may arrive late,
@@ -35,7 +37,7 @@ struct OpenerKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The packet has no room for a header and a tag.
-    #[error("a sealed packet is shorter than 29 bytes")]
+    #[error("a sealed packet is shorter than its header and its tag")]
     TooShort,
     /// Somebody else made or changed the packet, or its keys are more than a generation away.
     #[error("a sealed packet is not authentic")]
@@ -53,18 +55,18 @@ pub enum OpenError {
 
 impl Opener {
     /// Expects packet number 0. The receiver finds the opener of a packet by the connection ID in
-    /// it, which has [`ID_LEN`](super::ID_LEN) bytes; a packet with the ID of another flow is not
-    /// authentic.
-    pub fn new(secret: Secret) -> Self {
-        Self::with_schedule(secret, Schedule::PROTOCOL)
+    /// it, which has `id_len` bytes; a packet with the ID of another flow is not authentic.
+    pub fn new(secret: Secret, id_len: usize) -> Self {
+        Self::with_schedule(secret, id_len, Schedule::PROTOCOL)
     }
 
-    pub(super) fn with_schedule(secret: Secret, schedule: Schedule) -> Self {
+    pub(super) fn with_schedule(secret: Secret, id_len: usize, schedule: Schedule) -> Self {
         let mut generations = Generations::new(secret);
         let generation = schedule.generation(schedule.first_number);
         (0..generation).for_each(|_| generations.advance());
         let window = ReplayWindow::new(schedule.first_number);
-        Self { generations, generation, keys: None, window, failures: 0, schedule }
+        let header_len = header_len(id_len);
+        Self { generations, generation, keys: None, window, failures: 0, schedule, header_len }
     }
 
     /// Opens one packet, which is a whole UDP payload. Returns where its payload is: the packet is
@@ -89,19 +91,21 @@ impl Opener {
         if self.failures >= self.schedule.failures_max {
             return Err(OpenError::Over);
         }
-        let Self { generations, window, schedule, .. } = self;
+        let Self { generations, window, schedule, header_len, .. } = self;
         // What is derived here does not depend on the packet.
         let keys = self.keys.get_or_insert_with(|| Box::new(OpenerKeys::new(generations)));
         if !keys.has_next && window.next() >= schedule.next_from(self.generation) {
             keys.prepare(generations);
         }
         let len = packet.len();
-        let (header, sealed) = keys.header_protection.toggle(packet).ok_or(OpenError::TooShort)?;
-        let number = header::packet_number(header, window.next());
+        let (header, sealed) =
+            keys.header_protection.toggle(packet, *header_len).ok_or(OpenError::TooShort)?;
+        let (&[first_byte], &truncated) =
+            header.first_chunk().zip(header.last_chunk()).ok_or(OpenError::TooShort)?;
+        let number = header::packet_number(truncated, window.next());
         let generation = schedule.generation(number);
         let (tried, is_kept) = keys.of(generation, self.generation);
         let is_opened = tried.open(number, header, sealed);
-        let [first_byte, ..] = *header;
         if !(is_opened && is_kept && first_byte == header::first_byte(generation)) {
             self.failures += 1;
             return Err(OpenError::NotAuthentic);
@@ -112,7 +116,7 @@ impl Opener {
             generations.advance();
             self.generation = generation;
         }
-        Ok((number, HEADER_LEN..len - TAG_LEN))
+        Ok((number, self.header_len..len - TAG_LEN))
     }
 
     /// Gives back the memory of keys while no packets come. The next packet makes it derive them again, whatever is in

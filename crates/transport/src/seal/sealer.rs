@@ -1,8 +1,9 @@
 use std::fmt;
 
 use super::{
-    HEADER_LEN, ID_LEN, PACKET_NUMBER_MAX, Schedule, TAG_LEN,
+    ConnectionId, PACKET_NUMBER_MAX, Schedule, TAG_LEN,
     header::{self, HeaderProtection},
+    header_len,
     keys::{Generations, PacketKeys, Secret},
 };
 
@@ -12,7 +13,7 @@ pub struct Sealer {
     generation: u64,
     /// `None`: the flow is idle.
     keys: Option<Box<SealerKeys>>,
-    id: [u8; ID_LEN],
+    id: ConnectionId,
     /// The number of the next packet.
     next_number: u64,
     schedule: Schedule,
@@ -31,16 +32,13 @@ struct SealerKeys {
 pub struct Exhausted;
 
 impl Sealer {
-    /// How many bytes a sealed packet has more than its payload.
-    pub const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
-
     /// Starts with packet number 0. `id_of_receiver` is the connection ID at which the other end
     /// receives the flow's sealed packets.
-    pub fn new(secret: Secret, id_of_receiver: [u8; ID_LEN]) -> Self {
+    pub fn new(secret: Secret, id_of_receiver: ConnectionId) -> Self {
         Self::with_schedule(secret, id_of_receiver, Schedule::PROTOCOL)
     }
 
-    pub(super) fn with_schedule(secret: Secret, id: [u8; ID_LEN], schedule: Schedule) -> Self {
+    pub(super) fn with_schedule(secret: Secret, id: ConnectionId, schedule: Schedule) -> Self {
         let mut generations = Generations::new(secret);
         let generation = schedule.generation(schedule.first_number);
         (0..generation).for_each(|_| generations.advance());
@@ -48,7 +46,17 @@ impl Sealer {
         Self { generations, generation, keys: None, id, next_number, schedule }
     }
 
-    /// Appends one sealed packet to `out`, which grows by [`Self::OVERHEAD`] and the length of the
+    /// The length of the packets' header in bytes.
+    pub fn header_len(&self) -> usize {
+        header_len(self.id.len())
+    }
+
+    /// How many bytes a sealed packet has more than its payload.
+    pub fn overhead(&self) -> usize {
+        self.header_len() + TAG_LEN
+    }
+
+    /// Appends one sealed packet to `out`, which grows by [`Self::overhead`] and the length of the
     /// payload. The payload has 0 to 65527 bytes (RFC 9298 §5); the caller sees to it that the packet
     /// fits the path.
     ///
@@ -57,8 +65,8 @@ impl Sealer {
     /// There are no more packet numbers. `out` is as before.
     pub fn seal(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Exhausted> {
         let start = out.len();
-        out.reserve(Self::OVERHEAD + payload.len());
-        out.extend_from_slice(&[0; HEADER_LEN]);
+        out.reserve(self.overhead() + payload.len());
+        out.resize(start + self.header_len(), 0);
         out.extend_from_slice(payload);
         let sealed = self.seal_in_place(self.next_number, start, out);
         if sealed.is_err() {
@@ -67,9 +75,9 @@ impl Sealer {
         sealed
     }
 
-    /// Seals the packet that begins at `start` in `out` and ends with `out`. It has [`HEADER_LEN`] bytes of any content
-    /// and the payload; the tag is appended. `number` is above the numbers of all packets that were sealed before, and
-    /// less than a generation of keys above the last one.
+    /// Seals the packet that begins at `start` in `out` and ends with `out`. It has [`Self::header_len`] bytes of any
+    /// content and the payload; the tag is appended. `number` is above the numbers of all packets that were sealed
+    /// before, and less than a generation of keys above the last one.
     ///
     /// # Errors
     ///
@@ -77,7 +85,7 @@ impl Sealer {
     ///
     /// # Panics
     ///
-    /// The number was used before, or there are fewer than [`HEADER_LEN`] bytes after `start`.
+    /// The number was used before, or there are fewer than [`Self::header_len`] bytes after `start`.
     pub fn seal_in_place(
         &mut self,
         number: u64,
@@ -98,14 +106,14 @@ impl Sealer {
             self.generation += 1;
             keys.packet = self.generations.keys();
         }
-        let header = header::encode(self.id, number, generation);
+        let header_len = header_len(self.id.len());
         let packet = out.get_mut(start..).expect(BEGUN);
-        let (place, plaintext) = packet.split_first_chunk_mut().expect(BEGUN);
-        *place = header;
-        let tag = keys.packet.seal(number, &header, plaintext);
+        let (header, plaintext) = packet.split_at_mut_checked(header_len).expect(BEGUN);
+        header::encode(header, &self.id, number, generation).expect(BEGUN);
+        let tag = keys.packet.seal(number, header, plaintext);
         out.extend_from_slice(tag.as_ref());
         let packet = out.get_mut(start..).expect(BEGUN);
-        keys.header_protection.toggle(packet).expect("the packet has a header and a tag");
+        keys.header_protection.toggle(packet, header_len).expect("it has a header and a tag");
         Ok(())
     }
 

@@ -5,13 +5,24 @@ use ring::digest::{SHA512, digest};
 use tandem_wire::VarInt;
 
 use super::{
-    header::{HeaderProtection, SealedHeader},
+    header::HeaderProtection,
     keys::{Generations, PacketKeys},
     *,
 };
 use crate::sent::PACKETS_MAX;
 
-const ID: [u8; ID_LEN] = *b"receiver";
+/// The bytes of the ID in most of the tests.
+const ID: &[u8; 8] = b"receiver";
+
+/// The length of a header with this ID.
+const HEADER_LEN: usize = 13;
+
+/// How many bytes a packet has more than its payload.
+const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
+
+fn id() -> ConnectionId {
+    ConnectionId::try_from(&ID[..]).unwrap()
+}
 
 const PAYLOAD: &[u8] = b"a payload that is longer than one block of AES";
 
@@ -29,8 +40,8 @@ fn secret() -> Secret {
 }
 
 fn pair(schedule: Schedule) -> (Sealer, Opener) {
-    let sealer = Sealer::with_schedule(secret(), ID, schedule);
-    (sealer, Opener::with_schedule(secret(), schedule))
+    let sealer = Sealer::with_schedule(secret(), id(), schedule);
+    (sealer, Opener::with_schedule(secret(), ID.len(), schedule))
 }
 
 impl Sealer {
@@ -72,17 +83,23 @@ fn keys<const N: usize>() -> (HeaderProtection, [PacketKeys; N]) {
     (header_protection, std::array::from_fn(next))
 }
 
+fn header(number: u64, generation: u64) -> [u8; HEADER_LEN] {
+    let mut header = [0; HEADER_LEN];
+    header::encode(&mut header, ID, number, generation).unwrap();
+    header
+}
+
 /// Seals with these keys, whatever the header is.
 fn forge(
     header_protection: &HeaderProtection,
     keys: &PacketKeys,
     number: u64,
-    header: SealedHeader,
+    header: [u8; HEADER_LEN],
 ) -> Vec<u8> {
     let mut payload = PAYLOAD.to_vec();
     let tag = keys.seal(number, &header, &mut payload);
     let mut packet = [&header[..], &payload, tag.as_ref()].concat();
-    header_protection.toggle(&mut packet).unwrap();
+    header_protection.toggle(&mut packet, HEADER_LEN).unwrap();
     packet
 }
 
@@ -113,9 +130,10 @@ fn the_packets_of_the_appendix_of_wire_md() {
         ),
     ] {
         let schedule = Schedule { first_number, ..Schedule::PROTOCOL };
+        let id = ConnectionId::try_from(&id[..]).unwrap();
         let packet = Sealer::with_schedule(secret(), id, schedule).packet(payload);
         assert_eq!(hex(&packet), expected, "number {first_number}");
-        let mut opener = Opener::with_schedule(secret(), schedule);
+        let mut opener = Opener::with_schedule(secret(), id.len(), schedule);
         assert_eq!(opener.payload(&packet).as_deref(), Ok(payload), "number {first_number}");
     }
 }
@@ -161,10 +179,10 @@ fn packets_are_appended_and_opened_in_place() {
     for _ in 0..25 {
         let start = out.len();
         sealer.seal(PAYLOAD, &mut out).unwrap();
-        assert_eq!(out.len(), start + PAYLOAD.len() + Sealer::OVERHEAD);
+        assert_eq!(out.len(), start + PAYLOAD.len() + OVERHEAD);
         let packet = &mut out[start..];
         assert_eq!(packet[0] & 0xc0, 0x40, "a short header");
-        assert_eq!(packet[1..=ID_LEN], ID);
+        assert_eq!(packet[1..=ID.len()], ID[..]);
         assert_eq!(opener.open(packet), Ok(13..13 + PAYLOAD.len()));
         assert_eq!(&packet[13..13 + PAYLOAD.len()], PAYLOAD);
     }
@@ -178,7 +196,7 @@ fn sealing_and_opening_allocate_nothing() {
     for packet in sealer.packets(6) {
         opener.verdict(&packet).unwrap();
     }
-    let mut out = Vec::with_capacity(PAYLOAD.len() + Sealer::OVERHEAD);
+    let mut out = Vec::with_capacity(PAYLOAD.len() + OVERHEAD);
     let allocated = allocation_counter::measure(|| {
         for _ in 0..100 {
             out.clear();
@@ -191,7 +209,7 @@ fn sealing_and_opening_allocate_nothing() {
 
 #[test]
 fn an_observer_sees_the_connection_id_and_the_size_and_nothing_else() {
-    let mut sealer = Sealer::new(secret(), ID);
+    let mut sealer = Sealer::new(secret(), id());
     let packets: Vec<_> = (0..200).map(|_| sealer.packet(&[0; 20])).collect();
     for position in 0..packets[0].len() {
         let ones = packets.iter().fold(0xff, |ones, packet| ones & packet[position]);
@@ -199,7 +217,7 @@ fn an_observer_sees_the_connection_id_and_the_size_and_nothing_else() {
         let constant = ones | !zeros;
         let expected = match position {
             0 => 0xc0,
-            1..=ID_LEN => 0xff,
+            1..=8 => 0xff,
             _ => 0,
         };
         assert_eq!(constant, expected, "the constant bits of byte {position}");
@@ -230,8 +248,7 @@ fn every_other_length_is_refused() {
     let (mut sealer, mut opener) = pair(SHORT);
     let packet = sealer.packet(PAYLOAD);
     for len in 0..packet.len() {
-        let expected =
-            if len < Sealer::OVERHEAD { OpenError::TooShort } else { OpenError::NotAuthentic };
+        let expected = if len < OVERHEAD { OpenError::TooShort } else { OpenError::NotAuthentic };
         assert_eq!(opener.verdict(&packet[..len]), Err(expected), "length {len}");
     }
     for more in 1..100 {
@@ -252,18 +269,18 @@ fn packets_of_other_flows_directions_and_connections_are_refused() {
         };
         Secrets::export(stream, exporter).unwrap()
     };
-    let mut opener = Opener::new(secrets(0, 4).to_proxy);
+    let mut opener = Opener::new(secrets(0, 4).to_proxy, ID.len());
     for (what, secret) in [
         ("the other direction", secrets(0, 4).to_client),
         ("another flow", secrets(0, 8).to_proxy),
         ("another connection", secrets(1, 4).to_proxy),
     ] {
-        let packet = Sealer::new(secret, ID).packet(PAYLOAD);
+        let packet = Sealer::new(secret, id()).packet(PAYLOAD);
         assert_eq!(opener.verdict(&packet), Err(OpenError::NotAuthentic), "{what}");
     }
-    let mut packet = Sealer::new(secrets(0, 4).to_proxy, ID).packet(PAYLOAD);
+    let mut packet = Sealer::new(secrets(0, 4).to_proxy, id()).packet(PAYLOAD);
     assert_eq!(opener.verdict(&packet), Ok(()));
-    packet[1..=ID_LEN].copy_from_slice(b"somebody");
+    packet[1..=ID.len()].copy_from_slice(b"somebody");
     assert_eq!(opener.verdict(&packet), Err(OpenError::NotAuthentic), "another connection ID");
 }
 
@@ -346,7 +363,7 @@ fn forged_key_updates_do_not_move_the_receiver() {
     // the number.
     for (number, generation) in [(1, 1), (10, 1), (11, 0), (20, 0), (20, 2)] {
         for _ in 0..5 {
-            let header = header::encode(ID, number, generation);
+            let header = header(number, generation);
             let packet = forge(&header_protection, &first, number, header);
             assert_eq!(opener.verdict(&packet), Err(OpenError::NotAuthentic), "{number}");
         }
@@ -355,7 +372,7 @@ fn forged_key_updates_do_not_move_the_receiver() {
     for (number, generation, keys) in
         [(1, 1, &first), (10, 0, &second), (9, 1, &second), (20, 2, &second)]
     {
-        let header = header::encode(ID, number, generation);
+        let header = header(number, generation);
         let packet = forge(&header_protection, keys, number, header);
         assert_eq!(opener.verdict(&packet), Err(OpenError::NotAuthentic), "{number}");
     }
@@ -369,14 +386,14 @@ fn forged_key_updates_do_not_move_the_receiver() {
 #[test]
 fn reserved_bits_and_lengths_of_packet_numbers_are_as_agreed() {
     let (header_protection, [first]) = keys();
-    let mut opener = Opener::new(secret());
+    let mut opener = Opener::new(secret(), ID.len());
     for bit in 0..8 {
-        let mut header = header::encode(ID, 0, 0);
+        let mut header = header(0, 0);
         header[0] ^= 1 << bit;
         let packet = forge(&header_protection, &first, 0, header);
         assert_eq!(opener.verdict(&packet), Err(OpenError::NotAuthentic), "bit {bit}");
     }
-    let packet = forge(&header_protection, &first, 0, header::encode(ID, 0, 0));
+    let packet = forge(&header_protection, &first, 0, header(0, 0));
     assert_eq!(opener.verdict(&packet), Ok(()));
 }
 
@@ -384,8 +401,8 @@ fn reserved_bits_and_lengths_of_packet_numbers_are_as_agreed() {
 fn packet_numbers_continue_beyond_32_bits() {
     let first_number = (1 << 32) - 5;
     // The receiver has seen no packet, and expects number 0.
-    let mut opener = Opener::with_schedule(secret(), LONG);
-    let mut sealer = Sealer::with_schedule(secret(), ID, Schedule { first_number, ..LONG });
+    let mut opener = Opener::with_schedule(secret(), ID.len(), LONG);
+    let mut sealer = Sealer::with_schedule(secret(), id(), Schedule { first_number, ..LONG });
     let packets = sealer.packets(10);
     for number in [0, 4, 5, 3, 9, 8, 1] {
         assert_eq!(opener.verdict(&packets[number]), Ok(()), "{number}");
@@ -401,7 +418,7 @@ fn the_limits_are_those_of_wire_md_and_far_below_those_of_rfc_9001() {
     assert!(late_max + PACKETS_MAX as u64 <= update_interval.get() / 2);
     // §6.6, for packets of up to 2^16 bytes.
     assert!(update_interval.get() <= (1 << 23) / 8 && failures_max <= (1 << 52) / 8);
-    assert_eq!((Sealer::OVERHEAD, PACKET_NUMBER_MAX), (29, (1 << 62) - 1));
+    assert_eq!((OVERHEAD, PACKET_NUMBER_MAX), (29, (1 << 62) - 1));
 }
 
 #[test]
@@ -481,8 +498,8 @@ proptest! {
 
     #[test]
     fn what_nobody_sealed_is_refused(packet: Vec<u8>) {
-        let error = Opener::new(secret()).verdict(&packet).unwrap_err();
-        let expected = if packet.len() < Sealer::OVERHEAD {
+        let error = Opener::new(secret(), ID.len()).verdict(&packet).unwrap_err();
+        let expected = if packet.len() < OVERHEAD {
             OpenError::TooShort
         } else {
             OpenError::NotAuthentic

@@ -16,7 +16,7 @@ use crate::{
     received::Received,
     recovery::{IDLE, Recovery, RecoveryCounts},
     rtt::Rtt,
-    seal::{HEADER_LEN, OpenError, TAG_LEN},
+    seal::{OpenError, TAG_LEN},
     skipped::SkippedNumbers,
 };
 
@@ -275,7 +275,7 @@ impl<P: Protection> Transport<P> {
 
     /// The largest datagram in bytes that fits a packet.
     pub fn datagram_max(&self) -> usize {
-        self.packet_size() - HEADER_LEN - TAG_LEN - 1
+        self.packet_size() - self.protection.header_len() - TAG_LEN - 1
     }
 
     /// Ends the transport. What is in flight is lost.
@@ -349,7 +349,9 @@ mod tests {
     use crate::{
         Sealed,
         fates::{Source, Tag},
-        seal::{Opener, PACKET_NUMBER_MAX, Sealer, Secret, model::opener_with_failures},
+        seal::{
+            ConnectionId, Opener, PACKET_NUMBER_MAX, Sealer, Secret, model::opener_with_failures,
+        },
         sent::SentPackets,
         test_start,
     };
@@ -407,8 +409,9 @@ mod tests {
             ack_wait: None,
             seed: 1,
         };
-        let sealer = Sealer::new(Secret::new(&[1; 32]), *b"receiver");
-        let protection = Sealed { sealer, opener: Opener::new(Secret::new(&[2; 32])) };
+        let id = ConnectionId::try_from(&b"receiver"[..]).unwrap();
+        let sealer = Sealer::new(Secret::new(&[1; 32]), id);
+        let protection = Sealed { sealer, opener: Opener::new(Secret::new(&[2; 32]), id.len()) };
         Transport::new(config, protection, Box::new(controller), now)
     }
 

@@ -9,7 +9,7 @@ use crate::{
     pacer::Pace,
     protection::Protection,
     received::Ecn,
-    seal::{HEADER_LEN, PACKET_NUMBER_MAX, TAG_LEN},
+    seal::{PACKET_NUMBER_MAX, TAG_LEN},
     sent::{DATAGRAMS_MAX, SentPacket, State},
 };
 
@@ -178,7 +178,7 @@ impl<P: Protection> Transport<P> {
 
     fn begin(&self, size: usize, out: &mut Vec<u8>) -> Begun {
         let start = out.len();
-        out.extend_from_slice(&[0; HEADER_LEN]);
+        out.resize(start + self.protection.header_len(), 0);
         let number = self.recovery.sent.next_number();
         let end = start + size.min(self.packet_size()) - TAG_LEN;
         Begun { number, start, end, ack_len: 0, has_ping: false, tags: 0, is_ended: false }
@@ -326,8 +326,12 @@ impl<P: Protection> Transport<P> {
         source: &mut S,
     ) -> usize {
         let is_ack_eliciting = packet.tags > 0 || packet.has_ping;
-        let frames = out.get(packet.start + HEADER_LEN..).unwrap_or_default();
-        source.packet_sent(packet.number, frames, HEADER_LEN + frames.len() + TAG_LEN);
+        let frames = out.get(packet.start + self.protection.header_len()..).unwrap_or_default();
+        source.packet_sent(
+            packet.number,
+            frames,
+            self.protection.header_len() + frames.len() + TAG_LEN,
+        );
         let protected = self.protection.protect(packet.number, packet.start, out);
         protected.expect("there are more numbers");
         self.used = Some(now);

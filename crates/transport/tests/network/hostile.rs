@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tandem_congestion::ControllerName;
 use tandem_transport::{
     CloseReason, Config, DropCause, Ecn, PACKETS_MAX, Protection, Transport, Violation,
-    seal::{HEADER_LEN, OpenError, TAG_LEN},
+    seal::{OpenError, TAG_LEN, header_len},
 };
 use tandem_wire::VarInt;
 
@@ -72,7 +72,7 @@ impl Victim {
 
     fn receive(&mut self, payload: &[u8]) -> Result<(), DropCause> {
         self.number += 1;
-        let mut packet = vec![0; HEADER_LEN];
+        let mut packet = vec![0; Plain::HEADER_LEN];
         packet.extend_from_slice(payload);
         Plain::new().protect(self.number - 1, 0, &mut packet).expect("there are numbers");
         let ecn = Some(Ecn::Ect0);
@@ -314,7 +314,7 @@ proptest! {
 /// The header and the tag are what the layout says.
 #[test]
 fn a_packet_has_29_bytes_more_than_its_frames() {
-    assert_eq!(HEADER_LEN + TAG_LEN, 29);
+    assert_eq!((header_len(8) + TAG_LEN, header_len(8)), (29, Plain::HEADER_LEN));
     let victim = Victim::new(ControllerName::Off);
     assert_eq!(victim.transport.datagram_max(), 1200 - 30);
 }

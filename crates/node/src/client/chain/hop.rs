@@ -197,7 +197,7 @@ impl Hop {
         let is_for_datagrams = self.beside.is_off() && self.tunnel.sends_datagrams();
         let Some(mut carrier) = self.peer.carrier().filter(|_| is_for_datagrams) else { return }; // not in this mode
         if let Some(id) = carrier.quic().sealed_offer() {
-            headers.insert(TRANSPORT, TransportField { id }.encode());
+            headers.insert(TRANSPORT, TransportField { id, reset: None }.encode());
         }
     }
 
@@ -303,11 +303,11 @@ impl Hop {
     ) -> Result<(), StrangerText> {
         let beside = self.beside.on_granted(stream, &head.headers)?;
         if let Some(Ok(line)) = only_line(&head.headers, &TRANSPORT)
-            && let Ok(TransportField { id }) = TransportField::parse(&line)
+            && let Ok(field) = TransportField::parse(&line)
             && let Some(mut carrier) = self.peer.carrier()
             && carrier.quic().sealed_offer().is_some()
         {
-            let is_agreed = carrier.quic().agree_on_sealed(now, id).is_some();
+            let is_agreed = carrier.quic().agree_on_sealed(now, field).is_some();
             debug!(authority = self.peer.settings.authority, is_agreed, "sealed transport granted");
         }
         self.send_capsules(stream);

@@ -148,7 +148,8 @@ impl Proxy {
                         self.stats.sealed_transports += 1;
                         debug!(connection = id.0.0, "datagrams travel in the sealed transport");
                     }
-                    headers.insert(TRANSPORT, TransportField { id: own }.encode());
+                    let field = TransportField { id: own, reset: self.beside.reset_token(&own) };
+                    headers.insert(TRANSPORT, field.encode());
                 }
             }
         }

@@ -7,7 +7,7 @@ use noq_proto::{PathId, SendDatagramError, congestion::Controller};
 use tandem_congestion::Algorithm;
 use tandem_transport::{Counts, seal::Secrets};
 use tandem_units::{ByteCount, Rate};
-use tandem_wire::StrangerText;
+use tandem_wire::{ResetToken, StrangerText, TransportField};
 
 use super::{Connection, PathEstimate, SendDatagram};
 use crate::{
@@ -40,8 +40,12 @@ impl Connection {
     }
 
     /// Lets the sealed transport carry the datagrams, because both ends have agreed on it. Returns the ID of this end.
-    /// `None`: there can be none.
-    pub(crate) fn agree_on_sealed(&mut self, now: Instant, peer_id: SealedId) -> Option<SealedId> {
+    /// `peer`: what the other end has said. `None`: there can be none.
+    pub(crate) fn agree_on_sealed(
+        &mut self,
+        now: Instant,
+        peer: TransportField,
+    ) -> Option<SealedId> {
         let sealed = self.sealed.as_mut()?;
         if sealed.is_agreed() {
             return Some(sealed.id());
@@ -53,7 +57,7 @@ impl Connection {
         });
         sealed.start(Start {
             now,
-            peer_id,
+            peer,
             secrets: secrets.ok()?,
             control,
             packet_size: self.inner.current_mtu(),
@@ -65,6 +69,11 @@ impl Connection {
             log: self.has_qlog.then(|| self.hooks.observer.clone()),
         });
         Some(sealed.id())
+    }
+
+    /// Whether a packet with these last bytes is a stateless reset of the sealed transport's ID at the peer.
+    pub(in crate::quic) fn is_sealed_reset_by(&self, token: &ResetToken) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| sealed.is_reset_by(token))
     }
 
     /// What carries the datagrams.

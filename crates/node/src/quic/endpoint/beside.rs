@@ -1,21 +1,25 @@
 //! Packets that are not the engine's: those of sealed transports, and PEP-ACKs.
 
-use std::time::Instant;
+use std::{net::SocketAddr, time::Instant};
 
 use bytes::BytesMut;
-use noq_proto::{DatagramEvent, FourTuple};
+use noq_proto::{ConnectionError, DatagramEvent, FourTuple};
+use tandem_wire::{Code, ResetToken};
 
-use super::{Endpoint, Event};
+use super::{Closed, Endpoint, Event};
 use crate::{
     impossible::impossible,
     node::Ecn,
     quic::{
-        ConnectionId,
+        Connection, ConnectionId, Header,
         pep::{Listener, PepAckStats},
         sealed::SealedArrival,
     },
     rounds::Party,
 };
+
+/// The fewest bytes of a stateless reset (RFC 9000 §10.3).
+const STATELESS_RESET_MIN: usize = 5 + ResetToken::LEN;
 
 impl Endpoint {
     /// Handles a packet of the sealed transport of a connection.
@@ -43,6 +47,40 @@ impl Endpoint {
         }
         self.touch(id);
         Some(party)
+    }
+
+    /// Whether a packet is a stateless reset of the sealed transport of a connection: its last bytes are the token of
+    /// the ID to which the transport sends. It ends the connection.
+    ///
+    /// RFC 9000 §10.3.1: "An endpoint identifies a received datagram as a Stateless Reset by comparing the last 16
+    /// bytes of the datagram with all stateless reset tokens associated with the remote address on which the datagram
+    /// was received."
+    pub(super) fn is_sealed_reset(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        payload: &[u8],
+    ) -> bool {
+        let Some(Header::Short { .. }) = Header::read(payload) else { return false }; // resets have short ones
+        let Some(token) = payload.last_chunk().filter(|_| payload.len() >= STATELESS_RESET_MIN)
+        else {
+            return false; // it is too short
+        };
+        let token = ResetToken::new(*token);
+        let is_one = |connection: &Connection| {
+            connection.is_sealed_reset_by(&token)
+                && !connection.is_closed()
+                && connection.path().is_some_and(|path| path.client == remote)
+        };
+        let found = self.slots.iter_mut().find(|(_, slot)| is_one(&slot.connection));
+        let Some((&id, slot)) = found else { return false }; // as nearly always
+        let reason = ConnectionError::Reset;
+        slot.connection.log_loss(&reason);
+        // The engine has not seen the reset. What it sends now is of no use to the peer, and harmless.
+        slot.connection.close(now, Code::H3_NO_ERROR, "");
+        self.events.push_back((id, Event::Lost(Closed::from(reason))));
+        self.touch(id);
+        true
     }
 
     /// Lets the engine know of bytes that came from an address that is not validated. It sends three times as many at

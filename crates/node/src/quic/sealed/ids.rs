@@ -1,15 +1,16 @@
 //! The connection IDs at which the connections of an endpoint receive the packets of their sealed transports.
 
-use std::collections::BTreeMap;
-
-use rand::Rng;
-use tandem_wire::TransportField;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use super::SealedId;
 use crate::quic::{
     ConnectionId, ConnectionIds, Header, Transport,
     config::{Generator, rng},
 };
+use rand::Rng;
+
+/// The fewest bytes of an ID, which nobody can guess.
+const LEN_MIN: usize = 8;
 
 /// Lets the choices differ from those of others with the same seed.
 const PART: u64 = 1 << 60;
@@ -31,22 +32,25 @@ impl SealedIds {
         }
     }
 
-    /// Chooses an ID for a connection, and a number that its peer cannot guess. `None`: the IDs of this node have more
-    /// bytes, because of its load balancer.
-    pub(in crate::quic) fn choose(&mut self, connection: ConnectionId) -> Option<(SealedId, u64)> {
-        let mut id = SealedId::default();
-        if self.choice.len() > id.len() {
-            return None;
-        }
+    /// The length of all IDs: that of the endpoint's other IDs, as load balancers need it.
+    fn len(&self) -> usize {
+        self.choice.len().max(LEN_MIN)
+    }
+
+    /// Chooses an ID for a connection, and a number that its peer cannot guess.
+    pub(in crate::quic) fn choose(&mut self, connection: ConnectionId) -> (SealedId, u64) {
+        let mut bytes = [0; SealedId::LEN_MAX];
+        let len = self.len();
         loop {
-            self.random.fill(&mut id);
-            self.choice.mark(&mut id);
-            if !self.connections.contains_key(&id) {
-                break;
+            let bytes = bytes.get_mut(..len).expect("no ID is longer");
+            self.random.fill(bytes);
+            self.choice.mark(bytes);
+            let id = SealedId::try_from(&*bytes).expect("no ID is longer");
+            if let Entry::Vacant(entry) = self.connections.entry(id) {
+                entry.insert(connection);
+                return (id, self.random.random());
             }
         }
-        self.connections.insert(id, connection);
-        Some((id, self.random.random()))
     }
 
     /// The connection whose sealed transport a packet may be of.
@@ -55,7 +59,8 @@ impl SealedIds {
             return None;
         }
         let Some(Header::Short { rest }) = Header::read(packet) else { return None };
-        self.connections.get(rest.first_chunk::<{ TransportField::ID_LEN }>()?).copied()
+        let id = SealedId::try_from(rest.get(..self.len())?).ok()?;
+        self.connections.get(&id).copied()
     }
 
     pub(in crate::quic) fn remove(&mut self, id: SealedId) {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use tandem_wire::TransportField;
 
 use super::{SERVER, tls, transmit};
 use crate::{
@@ -44,7 +45,8 @@ impl Pair {
         let offers = [0, 1].map(|side| pair.connection(side).sealed_offer().unwrap());
         for side in [0, 1] {
             let now = pair.now;
-            pair.connection(side).agree_on_sealed(now, offers[1 - side]).unwrap();
+            let peer = TransportField { id: offers[1 - side], reset: None };
+            pair.connection(side).agree_on_sealed(now, peer).unwrap();
             pair.sides[side].touch(pair.ids[side]);
         }
         pair.run_for(Duration::from_secs(1), 0);

@@ -9,14 +9,15 @@ use std::{
 
 use bytes::BytesMut;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use tandem_wire::RoutableIds;
+use tandem_wire::{RoutableIds, TransportField};
 
 use super::{SERVER, tls, transmit};
 use crate::{
     limits::Limits,
     quic::{
-        Closed, Endpoint, Event, Fleet, FleetSecret, Generation, Neighbours, OtherProcess,
-        ResetSecret, ServerTls, Steering, Transport, Turn, UnusablePackets,
+        Closed, ConnectionId, Endpoint, Event, Fleet, FleetSecret, Generation, Neighbours,
+        OtherProcess, ResetKeys, ResetSecret, ServerTls, Steering, Transport, Turn,
+        UnusablePackets,
     },
 };
 
@@ -78,9 +79,36 @@ struct Connected {
     /// The connection IDs in the client's packets.
     seen: BTreeSet<Vec<u8>>,
     why_lost: Option<Closed>,
+    /// The connection at the client and at its node.
+    ids: [Option<ConnectionId>; 2],
 }
 
 impl Connected {
+    /// A client whose `seen` packets are those of its sealed transport.
+    fn sealed(settings: &[Transport], owner: usize) -> Self {
+        let mut connected = Self::new(settings, owner);
+        let [client, node] = connected.ids.map(|id| id.expect("the handshake completes"));
+        let client = connected.client.connection(client).unwrap();
+        let node = connected.nodes[owner].connection(node).unwrap();
+        let (offer, grant) = (client.sealed_offer().unwrap(), node.sealed_offer().unwrap());
+        let reset = ResetKeys::new(&settings[owner]).unwrap().token(&grant);
+        let now = connected.now;
+        node.agree_on_sealed(now, TransportField { id: offer, reset: None }).unwrap();
+        client.agree_on_sealed(now, TransportField { id: grant, reset }).unwrap();
+        connected.client.touch(connected.ids[0].unwrap());
+        connected.seen.clear();
+        connected.run();
+        assert_eq!(connected.seen.first().map(Vec::as_slice), Some(&grant[..]));
+        connected.seen.retain(|id| *id == grant[..]);
+        connected
+    }
+
+    /// Both of these.
+    fn both(settings: &[Transport], owner: usize) -> [(&'static str, Self); 2] {
+        let sealed = Self::sealed(settings, owner);
+        [("QUIC", Self::new(settings, owner)), ("the sealed transport", sealed)]
+    }
+
     #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
     fn new(settings: &[Transport], owner: usize) -> Self {
         let (server_tls, client_tls) = tls();
@@ -89,8 +117,15 @@ impl Connected {
         let now = Instant::now();
         client.connect(now, SERVER, "localhost").unwrap();
         let nodes = settings.iter().map(|transport| node(&server_tls, transport)).collect();
-        let mut connected =
-            Self { now, nodes, owner, client, seen: BTreeSet::new(), why_lost: None };
+        let mut connected = Self {
+            now,
+            nodes,
+            owner,
+            client,
+            seen: BTreeSet::new(),
+            why_lost: None,
+            ids: [None; 2],
+        };
         connected.run();
         assert!(!connected.seen.is_empty(), "the handshake completes");
         connected
@@ -111,7 +146,9 @@ impl Connected {
                 }
                 self.to_node(self.owner, &packet);
             }
-            while self.nodes[self.owner].poll_event().is_some() {}
+            while let Some((id, _)) = self.nodes[self.owner].poll_event() {
+                self.ids[1] = Some(id);
+            }
             for packet in transmit(&mut self.nodes[self.owner], self.now) {
                 self.to_client(&packet);
             }
@@ -125,7 +162,8 @@ impl Connected {
 
     fn to_client(&mut self, packet: &[u8]) {
         self.client.handle_datagram(self.now, (SERVER, None), None, BytesMut::from(packet));
-        while let Some((_, event)) = self.client.poll_event() {
+        while let Some((id, event)) = self.client.poll_event() {
+            self.ids[0] = Some(id);
             if let Event::Lost(why) = event {
                 self.why_lost = Some(why);
             }
@@ -183,16 +221,19 @@ fn no_node_but_its_own_can_be_made_to_end_a_connection() {
     ];
     for (what, settings) in arrangements {
         for owner in 0..settings.len() {
-            let mut connected = Connected::new(&settings, owner);
-            for other in (0..settings.len()).filter(|other| *other != owner) {
-                connected.attack(other, TRIES);
-                assert_eq!(connected.why_lost, None, "{what}: {owner}, {other}");
-                let UnusablePackets { for_another, .. } = connected.nodes[other].unusable_packets();
-                assert_eq!(for_another, TRIES, "{what}: {owner}, {other}");
+            for (of, mut connected) in Connected::both(&settings, owner) {
+                let what = format!("{what}, {of}");
+                for other in (0..settings.len()).filter(|other| *other != owner) {
+                    connected.attack(other, TRIES);
+                    assert_eq!(connected.why_lost, None, "{what}: {owner}, {other}");
+                    let UnusablePackets { for_another, .. } =
+                        connected.nodes[other].unusable_packets();
+                    assert_eq!(for_another, TRIES, "{what}: {owner}, {other}");
+                }
+                connected.attack(owner, 10);
+                connected.run();
+                assert_eq!(connected.why_lost, None, "{what}: {owner}");
             }
-            connected.attack(owner, 10);
-            connected.run();
-            assert_eq!(connected.why_lost, None, "{what}: {owner}");
         }
     }
 }
@@ -206,25 +247,62 @@ fn the_node_of_a_lost_connection_ends_it() {
         ("a process that took over and is alone now", takes_over),
         ("a machine", machines(2, Some(&[9; 16]))),
     ] {
-        let mut connected = Connected::new(&settings, 1);
-        let (server_tls, _) = tls();
-        connected.nodes[1] = node(&server_tls, &settings[1]);
-        connected.attack(1, 1);
-        assert!(connected.is_reset(), "{what}: {:?}", connected.why_lost);
+        for (of, mut connected) in Connected::both(&settings, 1) {
+            let (server_tls, _) = tls();
+            connected.nodes[1] = node(&server_tls, &settings[1]);
+            connected.attack(1, 1);
+            assert!(connected.is_reset(), "{what}, {of}: {:?}", connected.why_lost);
+        }
+    }
+}
+
+#[test]
+fn only_a_reset_with_the_right_token_and_address_ends_a_connection_with_a_sealed_transport() {
+    let settings = [process()];
+    let token = |connected: &Connected| {
+        let id = connected.seen.first().expect("it is that of the sealed transport");
+        *ResetKeys::new(&settings[0]).unwrap().token(id).unwrap().as_bytes()
+    };
+    let elsewhere = SocketAddr::new(SERVER.ip(), 7);
+    for (what, front, change, from, expected) in [
+        ("a reset", vec![0x41; 5], 0, SERVER, true),
+        ("the largest one", vec![0x7f; 1400], 0, SERVER, true),
+        ("another token", vec![0x41; 5], 1, SERVER, false),
+        ("another address", vec![0x41; 5], 0, elsewhere, false),
+        ("a long header", vec![0xc1; 30], 0, SERVER, false),
+        ("too short", vec![0x41; 4], 0, SERVER, false),
+    ] {
+        let mut connected = Connected::sealed(&settings, 0);
+        let mut packet = front;
+        packet.extend(token(&connected));
+        *packet.last_mut().unwrap() ^= change;
+        connected.client.handle_datagram(
+            connected.now,
+            (from, None),
+            None,
+            BytesMut::from(&packet[..]),
+        );
+        connected.to_client(&[]);
+        assert_eq!(connected.is_reset(), expected, "{what}: {:?}", connected.why_lost);
+        let client = connected.ids[0].unwrap();
+        let is_open = connected.client.connection(client).is_some_and(|it| !it.is_closed());
+        assert_eq!(is_open, !expected, "{what}");
     }
 }
 
 #[test]
 fn another_machine_ends_the_connections_of_one_that_is_gone() {
     let settings = machines(3, Some(&[9; 16]));
-    let mut connected = Connected::new(&settings, 1);
-    connected.attack(2, 10);
-    assert_eq!(connected.why_lost, None);
     let neighbours = settings[2].fleet.as_ref().unwrap().neighbours().clone();
-    assert_eq!(neighbours.take_asked().collect::<Vec<_>>(), [1], "the second of the others");
-    neighbours.set_gone(1, true);
-    connected.attack(2, 1);
-    assert!(connected.is_reset(), "{:?}", connected.why_lost);
+    for (of, mut connected) in Connected::both(&settings, 1) {
+        neighbours.set_gone(1, false);
+        connected.attack(2, 10);
+        assert_eq!(connected.why_lost, None, "{of}");
+        assert_eq!(neighbours.take_asked().collect::<Vec<_>>(), [1], "the second of the others");
+        neighbours.set_gone(1, true);
+        connected.attack(2, 1);
+        assert!(connected.is_reset(), "{of}: {:?}", connected.why_lost);
+    }
 }
 
 #[test]

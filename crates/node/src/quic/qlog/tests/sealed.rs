@@ -1,7 +1,13 @@
 //! What the qlog says of a sealed transport.
 
+use tandem_wire::TransportField;
+
 use super::*;
 use crate::quic::{ConnectionId, DatagramId, DatagramTransport, StreamId};
+
+fn field(id: tandem_wire::ConnectionId) -> TransportField {
+    TransportField { id, reset: None }
+}
 
 /// Sends 600 datagrams in a sealed transport over a path that loses each 40th packet.
 #[expect(clippy::disallowed_methods, reason = "a test needs one time to count from")]
@@ -36,8 +42,12 @@ fn send_datagrams_with(files: &Arc<Memory>) {
                 if !std::mem::replace(&mut has_agreed, true) {
                     let offer = sides[0].connection(client).unwrap().sealed_offer().unwrap();
                     let server = sides[1].connection(server).unwrap();
-                    let grant = server.agree_on_sealed(now, offer).unwrap();
-                    sides[0].connection(client).unwrap().agree_on_sealed(now, grant).unwrap();
+                    let grant = server.agree_on_sealed(now, field(offer)).unwrap();
+                    sides[0]
+                        .connection(client)
+                        .unwrap()
+                        .agree_on_sealed(now, field(grant))
+                        .unwrap();
                 }
                 if index == 0 && (50..250).contains(&round) {
                     let connection = sides[0].connection(client).unwrap();
