@@ -249,7 +249,7 @@ fn reports_that_cannot_be_are_counted_and_end_nothing() {
         bed.peer().datagram(http_datagram(0, 3, &content));
         bed.run();
     }
-    let FeedbackStats { sent, used, stale, malformed } = bed.stats().feedback;
-    assert_eq!((sent, used, stale, malformed), (0, 2, 2, 4));
+    let FeedbackStats { sent, received, followed, stale, malformed } = bed.stats().feedback;
+    assert_eq!((sent, received, followed, stale, malformed), (0, 2, 0, 2, 4));
     assert_eq!(bed.closed_with(), None);
 }
