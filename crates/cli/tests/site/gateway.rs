@@ -200,7 +200,7 @@ fn serve_websocket(mut stream: TcpStream) {
     if path == "/echo" {
         std::io::copy(&mut reader, &mut stream).ok();
     } else {
-        reader.read(&mut [0; 1]).ok();
+        reader.read_exact(&mut [0; 1]).ok();
     }
 }
 

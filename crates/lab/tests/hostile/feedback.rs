@@ -250,7 +250,7 @@ fn a_client_takes_reports_under_the_context_that_it_was_told() {
         bed.run();
         let stats = bed.stats();
         assert_eq!(
-            (stats.feedback.followed, stats.dropped.unknown_context),
+            (stats.feedback.received, stats.dropped.unknown_context),
             (used, unknown),
             "{grant:?}"
         );
@@ -270,7 +270,7 @@ fn reports_that_a_client_cannot_understand_are_ignored_and_counted() {
     }
     bed.run();
     let feedback = bed.stats().feedback;
-    assert_eq!((feedback.followed, feedback.stale), (2, 3));
+    assert_eq!((feedback.received, feedback.stale), (2, 3));
     assert_eq!(feedback.malformed, reports.len() as u64);
     assert_eq!(bed.ended(), None);
 }
