@@ -1,5 +1,6 @@
 //! The `tandem` program: parsing, configuration, files, exit codes. No protocol logic.
 
+mod ab;
 mod advice;
 mod ask;
 mod carried;
@@ -125,6 +126,7 @@ enum Command {
     #[cfg(feature = "pep-kernel")]
     Pep(Box<pep::PepCommand>),
     Top(Box<top::Top>),
+    Ab(ab::Ab),
     #[cfg(feature = "usage-store")]
     Users(users::UsersCommand),
     #[cfg(feature = "lab")]
@@ -156,6 +158,7 @@ impl Command {
             #[cfg(feature = "pep-kernel")]
             Self::Pep(pep) => pep.run(),
             Self::Top(top) => top.run(),
+            Self::Ab(ab) => ab.run(),
             #[cfg(feature = "usage-store")]
             Self::Users(users) => users.run(),
             #[cfg(feature = "lab")]
@@ -183,6 +186,7 @@ impl Command {
             | Self::Status(_)
             | Self::Speedtest(_)
             | Self::Top(_)
+            | Self::Ab(_)
             | Self::Generate(_) => Level::WARN,
             _ => Level::INFO,
         }

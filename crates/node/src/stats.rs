@@ -8,6 +8,7 @@ use tandem_wire::{Code, Order};
 use tandem_congestion::DomainStats;
 
 use crate::{
+    proxy::Transfers,
     quic::{DatagramTransport, PepAckStats, UnusablePackets},
     tunnel::resequence::ResequencerStats,
 };
@@ -70,6 +71,8 @@ pub struct Stats {
     pub orders: Orders,
     /// The counters of the resequencers at the egress of tunnels.
     pub resequenced: ResequencerStats,
+    /// The times of transfers in an A/B test of modes. Of proxies.
+    pub transfers: Transfers,
     /// Header fields of Tandem's own extensions that were ignored because they were malformed or
     /// not allowed.
     pub fields_ignored: u64,

@@ -6,7 +6,7 @@ use tandem_files::setting::{Setting, Within};
 use tandem_node::{
     limits::Limits,
     mode::Oversize,
-    proxy::{LogFlows, TcpPorts},
+    proxy::{AbTest, LogFlows, TcpPorts},
 };
 use tandem_server::{
     Setup,
@@ -95,6 +95,13 @@ pub(crate) struct ProxySettings {
         help_heading = "Monitoring"
     )]
     log_flows: Option<LogFlows>,
+
+    /// Compare modes: give each user who asks for mode tecc one of these, in these parts [default: all get tecc]
+    ///
+    /// rmdt is tecc without reports to the origin, mdt has no repair either. The same user always gets the same mode.
+    /// How long their transfers take is in the metrics and on the page of --admin, and `tandem ab` compares them.
+    #[arg(long, value_name = "MODE=PART,...", env = "TANDEM_AB_TEST", help_heading = "Monitoring")]
+    ab_test: Option<AbTest>,
 
     /// URI template of the proxy; requests must match its path [default: the template of RFC 9298]
     #[arg(long, value_name = "TEMPLATE", env = "TANDEM_TEMPLATE", help_heading = "Tunnel")]
@@ -214,6 +221,7 @@ impl TryFrom<ProxySettings> for Served<ProxyRole> {
             allow_anyone: settings.allow_anyone.unwrap_or_default(),
             log_clients: settings.log_clients.unwrap_or_default(),
             log_flows: settings.log_flows.unwrap_or_default(),
+            ab_test: settings.ab_test,
             template: settings.template.map_or(usual.template, |template| template.0),
             pvd: settings.pvd,
             no_pvd: settings.no_pvd.unwrap_or_default(),

@@ -128,6 +128,14 @@ fn read(json: &[u8]) -> Result<Shown, StrangerText> {
     Ok(shown.map_err(|error| error.to_string())?)
 }
 
+/// The answer of a server of ours.
+pub(crate) fn read_server(json: &[u8]) -> Result<Now, StrangerText> {
+    match read(json)? {
+        Shown::Server(now) => Ok(*now),
+        Shown::Client(_) => Err("it is that of a client, which has no A/B test".into()),
+    }
+}
+
 /// The answer of a client of ours. `None`: another program has answered.
 pub(crate) fn read_client(json: &[u8]) -> Option<ClientNow> {
     match read(json) {

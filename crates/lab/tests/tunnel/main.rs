@@ -1,6 +1,7 @@
 //! Tests of whole tunnels in virtual time: client, proxies, origin and an impaired access link.
 //! Every test runs twice, and both runs must be the same packet by packet.
 
+mod ab_test;
 mod auto;
 mod chains;
 mod ends;

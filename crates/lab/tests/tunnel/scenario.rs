@@ -15,7 +15,7 @@ use tandem_node::{
     error::ClientError,
     limits::Limits,
     node::FetchReport,
-    proxy::{Access, TargetPolicy},
+    proxy::{AbTest, Access, TargetPolicy},
     quic::{DatagramTransport, LossDetection, Mtu, ResetSecret, Transport},
     tls::KeyExchange,
 };
@@ -54,6 +54,8 @@ pub(crate) struct Scenario {
     pub(crate) key_exchange: KeyExchange,
     /// What carries datagrams, by the settings of the client and of the proxies.
     pub(crate) datagrams: [DatagramTransport; 2],
+    /// What the proxies try on their users.
+    pub(crate) ab_test: Option<AbTest>,
 }
 
 /// A seed that a failing test prints, with the command that repeats it.
@@ -130,6 +132,7 @@ impl Scenario {
             takes_uploads: false,
             key_exchange: KeyExchange::Classical,
             datagrams: [DatagramTransport::default(); 2],
+            ab_test: None,
         }
     }
 
@@ -263,6 +266,7 @@ impl Scenario {
             ),
             limits: self.limits.clone(),
             oversize: self.oversize,
+            ab_test: self.ab_test,
             seed: Some(self.seed.0 + 200 + number as u64),
             ..ProxyConfig::new("0.0.0.0:443".parse().unwrap(), tls.server())
         };

@@ -18,6 +18,7 @@ use crate::{
     concealed::ConcealedUser,
     error::RequestError,
     password::{NamedPassword, PasswordCheck, PasswordHash},
+    prefix::Prefix,
     service::HostPort,
     token::{NamedToken, Token},
 };
@@ -95,6 +96,14 @@ impl User {
             .permits((crate::test_start(), None), Err(NoCredentials::Unread))
             .expect("it permits everybody");
         Self::new(claim, &Users::default())
+    }
+
+    /// Who the user is in an A/B test. Those who show nothing are who has their address.
+    pub(super) fn in_test(&self, client: IpAddr) -> String {
+        match self.shown {
+            Shown::Nothing => format!("{} {:?}", self.name, Prefix::of_household(client)),
+            _ => self.name.to_string(),
+        }
     }
 
     /// Opens something of this user, unless it has as much open as it may.

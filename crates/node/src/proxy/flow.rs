@@ -5,11 +5,12 @@ use std::{fmt, io, net::SocketAddr, time::Instant};
 use tandem_wire::{Code, StrangerText, TraceId};
 
 use super::{
+    ab_test::Transfer,
     access::User,
     relay::Outlet,
     service::{LookUp, Open, Race},
     shares::Who,
-    users::{Meter, OpenPlace},
+    users::{Direction, Meter, OpenPlace},
 };
 use crate::{
     Cause, beside,
@@ -17,6 +18,7 @@ use crate::{
     quic::{ConnectionId, earliest},
     rounds::Party,
     service::{HostPort, Service},
+    stats::Stats,
 };
 
 /// The life of a flow.
@@ -59,6 +61,8 @@ pub(super) struct Flow {
     pub(super) owner: Owner,
     /// What the request says of packets beside the connection, until the grant.
     pub(super) beside: Option<Box<beside::Asked>>,
+    /// The present transfer, if the flow takes part in an A/B test.
+    pub(super) transfer: Option<Box<Transfer>>,
     /// The target's host and port, as in the request.
     pub(super) requested: HostPort,
     /// When the last packet passed, in either direction. Of flows of UDP payloads.
@@ -75,7 +79,28 @@ impl Flow {
         owner: Owner,
         requested: HostPort,
     ) -> Self {
-        Self { stage, service, owner, beside: None, requested, last_active: now, timer: None }
+        Self {
+            stage,
+            service,
+            owner,
+            beside: None,
+            transfer: None,
+            requested,
+            last_active: now,
+            timer: None,
+        }
+    }
+
+    /// Counts a payload that has passed, if the flow takes part in an A/B test.
+    pub(super) fn count_in_test(
+        &mut self,
+        now: Instant,
+        payload: (Direction, usize),
+        stats: &mut Stats,
+    ) {
+        if let Some(transfer) = &mut self.transfer {
+            transfer.on_payload(now, payload, &mut stats.transfers);
+        }
     }
 
     /// What the flow has, once its request is granted.

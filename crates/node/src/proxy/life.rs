@@ -347,6 +347,9 @@ impl Proxy {
             Stage::Open(open) => self.close(open),
         }
         self.beside.close(id);
+        if let Some(transfer) = flow.transfer.take() {
+            transfer.end(&mut self.stats.transfers);
+        }
         flow.service.count_end(flow.open().is_some(), end, &mut self.stats);
         self.log.closed(id, flow, end);
     }

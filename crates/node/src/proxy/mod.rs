@@ -1,5 +1,6 @@
 //! The proxy: CONNECT-UDP over HTTP/3 (RFC 9298).
 
+mod ab_test;
 mod access;
 mod answer;
 mod credentials;
@@ -38,6 +39,7 @@ use tracing::{field::display, info};
 
 pub(crate) use self::users::is_own_name;
 pub use self::{
+    ab_test::{AbTest, AbTestError, Arm, TransferTimes, Transfers},
     access::{Access, Known},
     flow_log::{LogFlows, UnknownLogFlows},
     in_use::InUse,
@@ -123,6 +125,8 @@ pub struct ProxyConfig {
     pub in_use: InUse,
     /// The users of this proxy and others of the same process, and their limits.
     pub users: Users,
+    /// Which of the users that ask for mode `tecc` get less. `None`: nobody.
+    pub ab_test: Option<AbTest>,
     /// A seed that makes every random choice repeatable. It is only for tests, because connection
     /// IDs become predictable.
     pub seed: Option<u64>,
@@ -157,6 +161,7 @@ impl ProxyConfig {
             limits: Limits::default(),
             in_use: InUse::default(),
             users: Users::default(),
+            ab_test: None,
             seed: None,
         }
     }
@@ -193,6 +198,7 @@ pub struct Proxy {
     log: FlowLog,
     pvd: Pvd,
     users: Users,
+    ab_test: Option<AbTest>,
     limits: Limits,
     outputs: VecDeque<Output>,
     stats: Stats,
@@ -248,6 +254,7 @@ impl Proxy {
             log: FlowLog::new(config.log_flows),
             pvd: config.pvd,
             users: config.users,
+            ab_test: config.ab_test,
             limits,
             outputs: VecDeque::from([open]),
             stats: Stats::default(),

@@ -181,11 +181,15 @@ impl Proxy {
                 tunnel.promise(id.1, size);
             }
             open.on_passed(Direction::ToClient, payload.len(), &mut self.stats);
+            flow.count_in_test(now, (Direction::ToClient, payload.len()), &mut self.stats);
             return;
         }
         let Some(mut carrier) = self.server.carrier(id.0) else { return }; // the client has gone
         match tunnel.send(now, &mut carrier, id.1, payload) {
-            Ok(()) => open.on_passed(Direction::ToClient, payload.len(), &mut self.stats),
+            Ok(()) => {
+                open.on_passed(Direction::ToClient, payload.len(), &mut self.stats);
+                flow.count_in_test(now, (Direction::ToClient, payload.len()), &mut self.stats);
+            }
             Err(Unsent::TooLarge { fits }) => {
                 outlet.too_large += 1;
                 if now >= outlet.next_too_big {
@@ -237,7 +241,8 @@ impl Proxy {
         let mut batch: Option<TargetBatch> = None;
         while let Some((id, payload)) = self.next_payload(now) {
             let flow = self.peers.flow_mut(id);
-            let Some(Flow { stage: Stage::Open(open), owner, last_active, .. }) = flow else {
+            let Some(Flow { stage: Stage::Open(open), owner, last_active, transfer, .. }) = flow
+            else {
                 self.stats.dropped.unknown_flow += 1;
                 continue;
             };
@@ -276,6 +281,9 @@ impl Proxy {
                 others.keep(&payload);
             }
             open.on_passed(Direction::ToTarget, len, &mut self.stats);
+            if let Some(transfer) = transfer {
+                transfer.on_payload(now, (Direction::ToTarget, len), &mut self.stats.transfers);
+            }
             buf.extend_from_slice(&payload);
             let batch = batch.get_or_insert(TargetBatch {
                 socket,

@@ -13,7 +13,7 @@ use tandem_wire::{
 use tracing::debug;
 
 use super::contexts::{NUMBERED_BY_CLIENT, NUMBERED_BY_PROXY, REPORTS_OF_PROXY};
-use crate::{fields::only_line, mode::Repair};
+use crate::{fields::only_line, mode::Repair, proxy::Arm};
 
 /// The header field of RFC 9297 §3.4.
 pub(crate) const CAPSULE_PROTOCOL: HeaderName = HeaderName::from_static("capsule-protocol");
@@ -130,6 +130,21 @@ impl Asked {
             group: ignored.or_count("group", read_group(headers)).flatten(),
         };
         (asked, ignored.0)
+    }
+
+    /// Whether the client asks for mode `tecc`.
+    pub(crate) fn wants_tecc(&self) -> bool {
+        self.weight.is_some() && self.repair != RepairOffer::None
+    }
+
+    /// Leaves out what users in this arm of an A/B test do not get.
+    pub(crate) fn withhold(&mut self, arm: Arm) {
+        if arm != Arm::Tecc {
+            self.weight = None;
+        }
+        if arm == Arm::Mdt {
+            self.repair = RepairOffer::None;
+        }
     }
 }
 

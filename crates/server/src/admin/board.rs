@@ -16,7 +16,7 @@ use tandem_node::{
 };
 
 use super::{
-    BUSIEST, Facts, OfProcess, SeenNode, causes, has_stopped, metrics,
+    BUSIEST, Facts, OfProcess, SeenNode, ab, causes, has_stopped, metrics,
     now::{Connections, Flows, History, Memory, Now, Queue, Rates, Rtt, Tunnel},
     takes_connections,
     users::UserSeries,
@@ -135,6 +135,7 @@ impl<'a> Board<'a> {
             history: self.history(),
             users: self.users.borrow().busiest(),
             users_known: self.users.borrow().known(),
+            ab_test: ab::times(seen.iter().map(|seen| &seen.status.stats.transfers)),
             tunnels,
         }
     }

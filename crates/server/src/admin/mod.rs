@@ -4,6 +4,7 @@
 //! Each node leaves its state in a place of its own once a second. The main thread, which runs no node, reads
 //! these places and serves HTTP.
 
+mod ab;
 mod addr;
 mod board;
 mod causes;
@@ -34,8 +35,9 @@ use tandem_node::{limits::Limits, proxy::Users, stats::Stats, status::Status};
 use self::board::Board;
 pub(crate) use self::paths::{LostAtPlaces, PathTotals, PlaceCounts, SecondsAtPlaces};
 pub use self::{
+    ab::AbRatio,
     addr::AdminAddr,
-    now::{Now, Tunnel, User},
+    now::{AbTimes, Now, Tunnel, User},
 };
 use crate::process::{qlog::since_1970, say};
 

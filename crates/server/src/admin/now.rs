@@ -57,6 +57,25 @@ pub struct Now {
     pub users: Vec<User>,
     /// How many users the proxy remembers.
     pub users_known: usize,
+    /// How long transfers in an A/B test took. Of proxies with --ab-test.
+    pub ab_test: Vec<AbTimes>,
+}
+
+/// The times of transfers of users with one mode, and of one size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AbTimes {
+    /// What the users got: `tecc`, `rmdt` or `mdt`.
+    pub mode: String,
+    /// The bytes to the client, in words.
+    pub size: String,
+    /// How many transfers there were.
+    pub transfers: u64,
+    /// The mean time in seconds.
+    pub mean_s: f64,
+    /// The mean of the natural logarithms of the times in seconds.
+    pub log_mean: f64,
+    /// Their variance, with the divisor n - 1.
+    pub log_variance: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use tandem_node::{
     Proxy, ProxyConfig, Serves,
     limits::Limits,
     mode::Oversize,
-    proxy::{LogFlows, ProxySite, Pvd, TargetPolicy, TcpPorts, Users},
+    proxy::{AbTest, LogFlows, ProxySite, Pvd, TargetPolicy, TcpPorts, Users},
     quic::{Mtu, ServerTls, Transport},
 };
 use tandem_units::HumanDuration;
@@ -67,6 +67,9 @@ pub struct ProxyRole {
     pub log_clients: bool,
     /// What the log says of flows.
     pub log_flows: LogFlows,
+    /// Which of its users that ask for mode `tecc` get less, to compare how long transfers take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ab_test: Option<AbTest>,
     /// Its URI template.
     #[serde_as(as = "DisplayFromStr")]
     pub template: Template,
@@ -106,6 +109,7 @@ impl Default for ProxyRole {
             allow_anyone: false,
             log_clients: false,
             log_flows: LogFlows::default(),
+            ab_test: None,
             template: ProxyConfig::default_template(),
             pvd: None,
             no_pvd: false,
@@ -210,6 +214,7 @@ impl Role for ProxyRole {
             pep: self.pep.to_node()?,
             log_clients: self.log_clients,
             log_flows: self.log_flows,
+            ab_test: self.ab_test,
             template: self.template.clone(),
             pvd: self.pvd()?,
             ..ProxyConfig::new(listen, tls)

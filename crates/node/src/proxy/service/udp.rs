@@ -9,7 +9,9 @@ use tracing::{debug, field::display};
 
 use super::{Attempt, Open, Others};
 use crate::proxy::{
-    FlowId, Proxy,
+    Arm, FlowId, Proxy,
+    ab_test::Transfer,
+    access::User,
     answer::{granted, unreachable},
     flow::{End, Stage, StreamFate},
     relay::Outlet,
@@ -25,7 +27,7 @@ use crate::{
     h3,
     impossible::impossible,
     node::SocketId,
-    quic::StreamId,
+    quic::{ConnectionId, StreamId},
     service::{HostPort, Service},
     stats::Stats,
     tunnel::{Asked, encode_proxy_status},
@@ -63,13 +65,19 @@ impl Proxy {
         if self.admission.has_service() {
             return Err(RequestError::OtherService);
         }
-        let (asked, ignored) = Asked::read(request.headers);
+        let (mut asked, ignored) = Asked::read(request.headers);
         let (beside, also_ignored) = beside::Asked::read(request.headers);
         self.stats.fields_ignored += ignored + also_ignored;
         if let Some(first) = asked.group.and_then(|field| field.first) {
             return self.join(id, StreamId(first.get()), &request.target, &asked);
         }
-        self.open_flow(now, id, request)?.beside = Some(Box::new(beside));
+        let arm = self.arm(id.0, &request.user).filter(|_| asked.wants_tecc());
+        if let Some(arm) = arm {
+            asked.withhold(arm);
+        }
+        let flow = self.open_flow(now, id, request)?;
+        flow.beside = Some(Box::new(beside));
+        flow.transfer = arm.map(|arm| Box::new(Transfer::new(now, arm)));
         if let Some(peer) = self.peers.get_mut(id.0)
             && let Some(carrier) = self.server.carrier(id.0)
         {
@@ -77,6 +85,12 @@ impl Proxy {
         }
         self.advance_race(now, id);
         Ok(())
+    }
+
+    /// The arm of the A/B test in which a user is. `None`: there is no test.
+    fn arm(&self, connection: ConnectionId, user: &User) -> Option<Arm> {
+        let client = self.peers.get(connection)?.standing.client;
+        Some(self.ab_test?.arm(user.in_test(client.ip()).as_bytes()))
     }
 
     /// Lets a request stream join the flow of another. A stream that cannot join at once is
@@ -189,6 +203,7 @@ impl Proxy {
                 stats.to_target_bytes += len as u64;
                 if let Some(flow) = peers.flow_mut(id) {
                     flow.last_active = now;
+                    flow.count_in_test(now, (Direction::ToTarget, len), stats);
                     if let Some(outlet) = flow.outlet() {
                         outlet.to_target_datagrams += 1;
                         outlet.beside_datagrams += 1;

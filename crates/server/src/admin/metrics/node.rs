@@ -1,8 +1,11 @@
 //! The metrics of a node. Its counters by cause are taken apart field by field, so that the compiler finds a cause that
 //! is missing.
 
+use std::time::Duration;
+
 use tandem_net::DriverStats;
 use tandem_node::{
+    proxy::{Arm, TransferTimes, Transfers},
     quic::{PepAckStats, UnusablePackets},
     stats::{
         Accepting, BesideStats, Broken, Denied, FeedbackStats, FlowsEnded, GivenUp, Orders,
@@ -13,7 +16,7 @@ use tandem_node::{
 
 use super::{
     super::{RoleName, causes},
-    family::{Family, MetricKind},
+    family::{Family, MetricKind, MetricSample, Value},
 };
 
 /// The families of a node, always in the same order.
@@ -25,6 +28,7 @@ pub(super) fn families(role: RoleName, stats: &Stats, driver: &DriverStats) -> V
                 .into_iter()
                 .chain(of_tcp(&stats.tcp))
                 .chain(of_shares(&stats.shares))
+                .chain(of_transfers(&stats.transfers))
                 .chain(of_tunnels(stats))
                 .chain(of_repairs(&stats.repaired))
                 .chain([of_orders(stats.orders)])
@@ -283,6 +287,32 @@ fn of_tunnels(stats: &Stats) -> Vec<Family> {
             "Packets of servers that the proxy saw as a PEP, PEP-ACKs that it sent, and packets of which \
              none tells",
             [("observed", observed), ("pep_acks", notices), ("untold", untold)],
+        ),
+    ]
+}
+
+/// The times of transfers in an A/B test. Without one all numbers are 0.
+fn of_transfers(transfers: &Transfers) -> Vec<Family> {
+    let samples = |value: fn(TransferTimes) -> Value| {
+        let sample = |(arm, size, times): (Arm, &str, TransferTimes)| MetricSample {
+            labels: vec![arm.name().into(), size.to_owned().into()],
+            value: value(times),
+        };
+        transfers.rows().map(sample).collect()
+    };
+    let family =
+        |text, samples| Family::labelled(MetricKind::Counter, text, ["mode", "size"], samples);
+    vec![
+        family(
+            (
+                "tandem_transfers_total",
+                "Transfers of the users in an A/B test (--ab-test), by what they got and by bytes to the client",
+            ),
+            samples(|times| times.count.into()),
+        ),
+        family(
+            ("tandem_transfer_seconds_total", "The sum of the times of these transfers"),
+            samples(|times| Duration::from_micros(times.micros).as_secs_f64().into()),
         ),
     ]
 }

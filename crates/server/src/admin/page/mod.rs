@@ -90,6 +90,7 @@ fn main(now: &Now) -> Markup {
             (charts(now))
             (tunnels(now))
             (users(now))
+            (ab_test(now))
             div.pair {
                 (causes("Dropped by tunnels", &now.dropped, now.role == RoleName::Proxy))
                 (causes("Refused", &now.refused, true))
@@ -267,6 +268,26 @@ fn users(now: &Now) -> Markup {
                 } }
                 @let rest = now.users_known.saturating_sub(now.users.len());
                 @if rest > 0 { p.detail { "and " (count(rest as u64)) " that carry less" } }
+            }
+        }
+    }
+}
+
+fn ab_test(now: &Now) -> Markup {
+    html! {
+        @if !now.ab_test.is_empty() {
+            section {
+                h2 { "Transfers in the A/B test" }
+                div.scroll { table {
+                    thead { tr {
+                        th.text { "size" } th.text { "mode" } th { "transfers" } th { "mean" } th { "geometric mean" }
+                    } }
+                    tbody { @for it in &now.ab_test { tr {
+                        td.text { (it.size) } td.text { (it.mode) } td { (count(it.transfers)) }
+                        td { (ms(it.mean_s)) } td { (ms(it.geometric_mean_s())) }
+                    } } }
+                } }
+                p.detail { "tandem ab compares them, with confidence intervals" }
             }
         }
     }
