@@ -13,7 +13,8 @@ fn download(scenario: &Scenario) -> (u128, Stats) {
     scenario.run(|testbed| {
         let outcome = testbed.finish();
         testbed.world.run_for(5 * SECOND);
-        let proxy = testbed.world.node_mut(testbed.proxies[0]);
+        let proxy = *testbed.proxies.first().expect("there is one");
+        let proxy = testbed.world.node_mut(proxy);
         (outcome.report().completion.as_millis(), proxy.stats())
     })
 }

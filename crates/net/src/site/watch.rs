@@ -130,7 +130,9 @@ mod tests {
         ] {
             let watch = UpstreamWatch::default();
             let shown = format!("{results:?}");
-            results.into_iter().for_each(|result| watch.note(result));
+            for result in results {
+                watch.note(result);
+            }
             assert_eq!(watch.is_up(), is_up, "{shown}");
         }
     }

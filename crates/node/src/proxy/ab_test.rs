@@ -166,25 +166,37 @@ impl Transfers {
         })
     }
 
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the logarithm of a time in microseconds is between 0 and 45"
-    )]
     fn count(&mut self, transfer: &Transfer) {
         let times = self.0.get_mut(transfer.arm as usize).and_then(|times| {
             let size = Self::SIZES.iter().position(|(_, end)| transfer.to_client < *end);
             times.get_mut(size.unwrap_or(Self::SIZES.len() - 1))
         });
         let Some(times) = times else { return }; // each arm and size has a place
-        let time = transfer.last.saturating_duration_since(transfer.began);
+        times.add(&TransferTimes::of(transfer.last.saturating_duration_since(transfer.began)));
+    }
+}
+
+impl TransferTimes {
+    /// The times of one transfer.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the logarithm of a time in microseconds is between 0 and 45"
+    )]
+    pub fn of(time: Duration) -> Self {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
         let log = (micros as f64).ln();
-        times.count += 1;
-        times.micros = times.micros.saturating_add(micros);
-        times.logs += (log * 1e6).round() as u64;
-        times.log_squares += (log * log * 1e6).round() as u64;
+        let [logs, log_squares] = [log, log * log].map(|it| (it * 1e6).round() as u64);
+        Self { count: 1, micros, logs, log_squares }
+    }
+
+    /// Adds the times of other transfers.
+    pub const fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.micros = self.micros.saturating_add(other.micros);
+        self.logs += other.logs;
+        self.log_squares += other.log_squares;
     }
 }
 
@@ -301,17 +313,10 @@ mod tests {
         }
         transfer.end(&mut transfers);
         let rows: Vec<_> = transfers.rows().filter(|(_, _, times)| times.count > 0).collect();
-        let times = |micros: u64| {
-            let log = (micros as f64).ln();
-            let [logs, log_squares] = [log, log * log].map(|it| (it * 1e6).round() as u64);
-            TransferTimes { count: 1, micros, logs, log_squares }
-        };
+        let times = |milliseconds| TransferTimes::of(Duration::from_millis(milliseconds));
         assert_eq!(
             rows,
-            [
-                (Arm::Rmdt, "10 to 100 kB", times(1_200_000)),
-                (Arm::Rmdt, "1 to 10 MB", times(100_000)),
-            ]
+            [(Arm::Rmdt, "10 to 100 kB", times(1_200)), (Arm::Rmdt, "1 to 10 MB", times(100)),]
         );
     }
 }

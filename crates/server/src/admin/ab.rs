@@ -59,10 +59,7 @@ pub(super) fn times<'a>(nodes: impl Iterator<Item = &'a Transfers>) -> Vec<AbTim
     let mut sums: Vec<(Arm, &str, TransferTimes)> = Transfers::default().rows().collect();
     for node in nodes {
         for ((.., sum), (.., times)) in sums.iter_mut().zip(node.rows()) {
-            sum.count += times.count;
-            sum.micros = sum.micros.saturating_add(times.micros);
-            sum.logs += times.logs;
-            sum.log_squares += times.log_squares;
+            sum.add(&times);
         }
     }
     sums.retain(|(.., times)| times.count > 0);
@@ -90,22 +87,16 @@ const fn float(number: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// The times in these seconds.
     fn of_seconds(seconds: &[f64]) -> AbTimes {
-        let times = seconds.iter().map(|seconds| {
-            let micros = (seconds * 1e6).round() as u64;
-            let log = (micros as f64).ln();
-            let [logs, log_squares] = [log, log * log].map(|it| (it * 1e6).round() as u64);
-            TransferTimes { count: 1, micros, logs, log_squares }
-        });
-        let sum = times.fold(TransferTimes::default(), |sum, it| TransferTimes {
-            count: sum.count + it.count,
-            micros: sum.micros + it.micros,
-            logs: sum.logs + it.logs,
-            log_squares: sum.log_squares + it.log_squares,
-        });
+        let mut sum = TransferTimes::default();
+        for seconds in seconds {
+            sum.add(&TransferTimes::of(Duration::from_secs_f64(*seconds)));
+        }
         of(Arm::Tecc, "1 to 10 MB", sum)
     }
 
