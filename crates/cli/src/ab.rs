@@ -27,8 +27,8 @@ Examples:
 /// The proxy has --ab-test, which gives a part of its users less than mode tecc, and --admin. A transfer is a time in
 /// which the packets of a flow follow each other without a pause of a second. Each size has a line of its own, because
 /// small transfers are more frequent than large ones. Times are compared by their geometric means, with the interval
-/// that has the true ratio in 95 of 100 tests. It counts transfers as independent of each other, which those of one user
-/// are not: trust it when many users took part.
+/// that has the true ratio in 95 of 100 tests. It counts transfers as independent of each other, which those of one
+/// user are not: trust it when many users took part.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Ab {

@@ -11,7 +11,8 @@ use crate::{help, text};
 
 /// Values of settings that are required, that have no default, or whose default depends on the machine
 /// or on other settings.
-const EXAMPLES: [(&str, &[&str]); 64] = [
+const EXAMPLES: [(&str, &[&str]); 65] = [
+    ("ab-test", &["tecc=50,mdt=50"]),
     ("acme-ca", &["acme-ca.pem"]),
     ("acme-contact", &["admin@proxy.example"]),
     ("acme-directory", &["https://acme.example/directory"]),

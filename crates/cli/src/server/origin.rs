@@ -24,8 +24,8 @@ const EXAMPLES: &str = "\
 Examples:
   tandem origin --listen [::]:443 --root www --cert cert.pem --key key.pem
       A file server; a folder is served as its index.html.
-  tandem origin --listen [::]:443 --root http://127.0.0.1:8080 --http1 --controller tecc --cert cert.pem --key key.pem
-      HTTP/3 before a web server or an application, with reports for clients in mode tecc (docs/guide/site.md).
+  tandem origin --listen [::]:443 --root http://127.0.0.1:8080 --http1 --controller tecc
+      With a certificate as above: HTTP/3 before a web server or an application, with reports for clients in mode tecc.
   tandem origin --listen 127.0.0.1:4433 --root . --controller tecc
       A server for tests on this machine that adapts to reports of clients in mode tecc.";
 
