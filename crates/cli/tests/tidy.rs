@@ -323,7 +323,8 @@ const ERRORS_OF_OTHERS: [&str; 13] = [
 ];
 
 /// Fields that hold a bare text, and who has written it.
-const OWN_TEXTS: [(&str, &str); 30] = [
+const OWN_TEXTS: [(&str, &str); 31] = [
+    ("AbTestError.Part.0", "a setting"),
     ("ClientError.peer", "the authority in a URL of the user, checked to be visible ASCII"),
     ("RequestError.template", "the proxy's own setting"),
     ("UnknownMode.seen", "a setting"),
