@@ -96,10 +96,8 @@ impl HeaderProtection {
         let mask = self.0.new_mask(sample).expect("the sample has the length of a block");
         let [mask_of_first, mask_of_number @ ..] = mask;
         *header.first_mut()? ^= mask_of_first & MASKED_BITS;
-        let number = header.last_chunk_mut::<PACKET_NUMBER_LEN>()?;
-        for (byte, mask) in number.iter_mut().zip(mask_of_number) {
-            *byte ^= mask;
-        }
+        let number = header.last_chunk_mut()?;
+        *number = (u32::from_ne_bytes(*number) ^ u32::from_ne_bytes(mask_of_number)).to_ne_bytes();
         Some((header, sealed))
     }
 }

@@ -43,6 +43,9 @@ pub const fn header_len(id_len: usize) -> usize {
     1 + id_len + PACKET_NUMBER_LEN
 }
 
+/// The length of the longest header.
+pub(crate) const HEADER_LEN_MAX: usize = header_len(ConnectionId::LEN_MAX);
+
 /// The length of every packet number in bytes.
 const PACKET_NUMBER_LEN: usize = 4;
 

@@ -14,6 +14,7 @@ pub struct Sealer {
     /// `None`: the flow is idle.
     keys: Option<Box<SealerKeys>>,
     id: ConnectionId,
+    header_len: usize,
     /// The number of the next packet.
     next_number: u64,
     schedule: Schedule,
@@ -43,16 +44,17 @@ impl Sealer {
         let generation = schedule.generation(schedule.first_number);
         (0..generation).for_each(|_| generations.advance());
         let next_number = schedule.first_number;
-        Self { generations, generation, keys: None, id, next_number, schedule }
+        let header_len = header_len(id.len());
+        Self { generations, generation, keys: None, id, header_len, next_number, schedule }
     }
 
     /// The length of the packets' header in bytes.
-    pub fn header_len(&self) -> usize {
-        header_len(self.id.len())
+    pub const fn header_len(&self) -> usize {
+        self.header_len
     }
 
     /// How many bytes a sealed packet has more than its payload.
-    pub fn overhead(&self) -> usize {
+    pub const fn overhead(&self) -> usize {
         self.header_len() + TAG_LEN
     }
 
@@ -106,7 +108,7 @@ impl Sealer {
             self.generation += 1;
             keys.packet = self.generations.keys();
         }
-        let header_len = header_len(self.id.len());
+        let header_len = self.header_len;
         let packet = out.get_mut(start..).expect(BEGUN);
         let (header, plaintext) = packet.split_at_mut_checked(header_len).expect(BEGUN);
         header::encode(header, &self.id, number, generation).expect(BEGUN);

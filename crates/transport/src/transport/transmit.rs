@@ -9,7 +9,7 @@ use crate::{
     pacer::Pace,
     protection::Protection,
     received::Ecn,
-    seal::{PACKET_NUMBER_MAX, TAG_LEN},
+    seal::{HEADER_LEN_MAX, PACKET_NUMBER_MAX, TAG_LEN},
     sent::{DATAGRAMS_MAX, SentPacket, State},
 };
 
@@ -178,7 +178,8 @@ impl<P: Protection> Transport<P> {
 
     fn begin(&self, size: usize, out: &mut Vec<u8>) -> Begun {
         let start = out.len();
-        out.resize(start + self.protection.header_len(), 0);
+        let header = [0; HEADER_LEN_MAX];
+        out.extend_from_slice(header.get(..self.protection.header_len()).unwrap_or(&header));
         let number = self.recovery.sent.next_number();
         let end = start + size.min(self.packet_size()) - TAG_LEN;
         Begun { number, start, end, ack_len: 0, has_ping: false, tags: 0, is_ended: false }

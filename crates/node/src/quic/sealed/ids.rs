@@ -20,7 +20,9 @@ const PART: u64 = 1 << 60;
 pub(in crate::quic) struct SealedIds {
     random: Generator,
     choice: ConnectionIds,
-    connections: BTreeMap<SealedId, ConnectionId>,
+    /// By the last bytes of the ID. Those before name the machine in a fleet. A packet that differs in them is not
+    /// authentic.
+    connections: BTreeMap<[u8; LEN_MIN], ConnectionId>,
 }
 
 impl SealedIds {
@@ -46,7 +48,8 @@ impl SealedIds {
             self.random.fill(bytes);
             self.choice.mark(bytes);
             let id = SealedId::try_from(&*bytes).expect("no ID is longer");
-            if let Entry::Vacant(entry) = self.connections.entry(id) {
+            let key = *id.last_chunk().expect("no ID is shorter");
+            if let Entry::Vacant(entry) = self.connections.entry(key) {
                 entry.insert(connection);
                 return (id, self.random.random());
             }
@@ -59,11 +62,12 @@ impl SealedIds {
             return None;
         }
         let Some(Header::Short { rest }) = Header::read(packet) else { return None };
-        let id = SealedId::try_from(rest.get(..self.len())?).ok()?;
-        self.connections.get(&id).copied()
+        self.connections.get(rest.get(..self.len())?.last_chunk()?).copied()
     }
 
     pub(in crate::quic) fn remove(&mut self, id: SealedId) {
-        self.connections.remove(&id);
+        if let Some(key) = id.last_chunk() {
+            self.connections.remove(key);
+        }
     }
 }
